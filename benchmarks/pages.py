@@ -1,4 +1,4 @@
-"""The tables of the docs: the places where they appear.
+"""Fill the tables of the docs, and define the README's table of headline results.
 
 A line `<!-- table: SOURCE -->` is followed by a table, up to the line `<!-- end -->`. SOURCE is
 the JSON file of a report, `reproductions/NAME/TABLE`, or `headlines`, the README's table.
@@ -40,7 +40,7 @@ def rows_of(source):
 
 
 def fill():
-    """Replace the tables of the README and of all docs pages, or none of them if one is missing."""
+    """Replace all tables of the README and the docs; change no page if one table is missing."""
     pages = [pathlib.Path("README.md"), *sorted(pathlib.Path("docs").rglob("*.md"))]
     for page, text in [(page, filled(page.read_text())) for page in pages]:
         write_text(page, text)
@@ -58,18 +58,18 @@ def filled(text):
 
 @dataclasses.dataclass(frozen=True)
 class Headline:
-    """One row of the README's table: a variant of a reproduction, compared with others.
+    """One row of the README's table, which compares our variant with its baselines.
 
     Attributes:
         task: description of the task.
-        metric: what the numbers are.
+        metric: name of the number that is reported.
         source: name of the module in `benchmarks.reproductions`.
         ours: our variant, as `Results.of` names it.
-        baselines: dict variant → label of the networks that we trained for comparison.
+        baselines: dict from a baseline that we trained, as `Results.of` names it, to its label.
         value: function of a variant's evaluations that formats the metric.
-        other: another baseline in words: a published number with its source, or a trivial answer.
-        unit: what `step` of an evaluation counts.
-        page: page in `docs/tasks`; by default the one named like the source.
+        other: text of a baseline that we did not train: a published or a computed number.
+        unit: what the `step` of an evaluation counts, such as updates.
+        page: name of the page in `docs/tasks`; `source` if empty.
     """
 
     task: str
@@ -100,7 +100,7 @@ class Headline:
 
 
 def _minutes(evaluations):
-    """Format the mean training time: CPU minutes, or minutes where only these were measured."""
+    """Format the mean CPU minutes of training, or the wall-clock minutes if these are unknown."""
     for name, unit in (("cpu_minutes", "CPU min"), ("training_minutes", "min")):
         if minutes := [each[name] for each in evaluations if name in each]:
             mean = np.mean(minutes)
@@ -139,18 +139,18 @@ HEADLINES = (
         {"doorkey-8x8-none": "no memory"},
     ),
     Headline(
-        "DoorKey-16x16, stock time limit",
+        "DoorKey-16x16, MiniGrid's time limit",
         _SUCCESS,
         "memory",
         "doorkey-16x16-lstm",
-        {"doorkey-16x16-four-frames": "four frames"},
+        {"doorkey-16x16-four-frames": "four stacked frames"},
     ),
     Headline(
         "KeyCorridorS3R3",
         _SUCCESS,
         "memory",
         "key-corridor-s3r3-lstm-long",
-        {"key-corridor-s3r3-four-frames": "four frames"},
+        {"key-corridor-s3r3-four-frames": "four stacked frames"},
     ),
     Headline(
         "MemoryS17, all starts",
@@ -219,22 +219,22 @@ HEADLINES = (
         page="relational_memory",
     ),
     Headline(
-        "Graph connectivity, twice the training size",
+        "Graph connectivity, graphs twice as large as in training",
         "accuracy",
         "graphs",
         "fast",
         {"without-edges": "attention without edges"},
         _accuracy("test/larger", ".2f"),
-        other="best answer without edges: 61.90 %",
+        other="best guess without edges: 61.90 %",
         unit="updates",
     ),
     Headline(
-        "Walker2d, our own recordings, Decision Transformer",
+        "Walker2d, our own dataset, Decision Transformer",
         "return",
         "offline",
         "transformer-walker2d-medium-replay-v0",
         {
-            "bc-10-walker2d-medium-replay-v0": "behaviour cloning, best 10 %",
+            "bc-10-walker2d-medium-replay-v0": "behaviour cloning on the best 10 % of episodes",
             "dense-walker2d-medium-replay-v0": "dense layers",
         },
         _return_at_highest_target,

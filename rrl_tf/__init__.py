@@ -1,15 +1,17 @@
 """Relational reinforcement learning on Keras 3 and TensorFlow.
 
-`import rrl_tf` loads no framework; the sub-packages do when they are first used:
+`import rrl_tf` imports no deep-learning framework. Each sub-package is imported on first access:
 
-    layers, models, convert   keras.ops only (TensorFlow, JAX and PyTorch backends)
-    envs                      gymnasium and numpy
-    data                      data sets and generators, numpy in, numpy or tf.data out
-    agents, training, export  the double DQN, its runs, and policies as SavedModels
+    layers, models, convert   Keras code for the TensorFlow, JAX and PyTorch backends
+    envs                      Gymnasium environments
+    data                      datasets and data generators that return NumPy arrays or tf.data
+    agents, training, export  double DQN agents, training runs, policies as SavedModels
+    offline                   Decision Transformers that are trained on recorded episodes
     pretrained                trained models that are part of the package
-    viz                       pictures of attention, films, learning curves
+    interpret                 attention maps, ablation, patching, probes
+    viz                       figures of attention, videos, learning curves
 
-`rrl_tf.load_policy("doorkey-5x5")` is a trained policy that acts on raw observations.
+`rrl_tf.load_policy("doorkey-5x5")` returns a trained policy that acts on raw observations.
 """
 
 import importlib
@@ -35,7 +37,7 @@ _SUBPACKAGES = (
 def __getattr__(name):
     if name in _SUBPACKAGES:
         return importlib.import_module(f"rrl_tf.{name}")
-    if name == "load_policy":  # often a newcomer's first line: without TensorFlow's page of notes
+    if name == "load_policy":  # often a user's first call, so hide TensorFlow's start-up messages
         importlib.import_module("rrl_tf._tf_logging").load_tensorflow()
         return importlib.import_module("rrl_tf.export").load_policy
     raise AttributeError(f"module 'rrl_tf' has no attribute {name!r}")

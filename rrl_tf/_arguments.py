@@ -1,4 +1,4 @@
-"""Checks of arguments."""
+"""Define functions that check arguments and return them in a standard type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rrl_tf.errors import InvalidInput
 
 Value = TypeVar("Value")
 Seed = int | Sequence[int] | np.random.Generator
-"""Argument of `random_generator`."""
+"""The type of the argument of `random_generator`."""
 
 
 def one_of(name: str, value: Value, choices: Collection[Any]) -> Value:
@@ -26,7 +26,7 @@ def one_of(name: str, value: Value, choices: Collection[Any]) -> Value:
 
 
 def integer(name: str, value: Any) -> int:
-    """Return `value`, an int or a NumPy integer, as an int, or raise an `InvalidInput`."""
+    """Return a Python or NumPy integer as an int, or raise an `InvalidInput`."""
     if not _is_integer(value):
         raise InvalidInput(f"`{name}` must be an integer; received {value!r}")
     return int(value)
@@ -42,22 +42,31 @@ def natural(name: str, value: Any) -> int:
 
 
 def integers_from(name: str, value: Any, least: int) -> tuple[int, ...]:
-    """Return a tuple of one or several integers of at least `least`, or raise an `InvalidInput`."""
+    """Return an integer, or a sequence of integers, as a tuple.
+
+    Raises:
+        InvalidInput: if the sequence is empty, or an element is not an integer or is below `least`.
+    """
     values = tuple(value) if isinstance(value, Iterable) else (value,)
     if not values or not all(_is_integer(each, least) for each in values):
         raise InvalidInput(
-            f"{name} must be an integer from {least} up, or several; received {value!r}"
+            f"{name} must be an integer of at least {least}, or a sequence of these; "
+            f"received {value!r}"
         )
     return tuple(map(int, values))
 
 
 def optional_integer(name: str, value: Any) -> int | None:
-    """Return None for None, and otherwise `integer`."""
+    """Return None if `value` is None, and otherwise the result of `integer`."""
     return None if value is None else integer(name, value)
 
 
 def optional_dict(name: str, value: Any, default: dict[str, Any] | None = None) -> Any:
-    """Return a new dict, or raise an `InvalidInput`; None becomes the default."""
+    """Return a copy of the dict `value`, or the default if `value` is None.
+
+    Raises:
+        InvalidInput: if `value` is neither a mapping nor None.
+    """
     if not isinstance(value, Mapping | None):
         raise InvalidInput(f"`{name}` must be a dict; received {value!r}")
     return default if value is None else dict(value)
@@ -71,21 +80,21 @@ def positive_int(name: str, value: Any) -> int:
 
 
 def optional_positive_int(name: str, value: Any) -> int | None:
-    """Return None for None, and otherwise `positive_int`."""
+    """Return None if `value` is None, and otherwise the result of `positive_int`."""
     return None if value is None else positive_int(name, value)
 
 
 def positive_ints(name: str, values: Iterable[Any]) -> tuple[int, ...]:
-    """Return a tuple of positive integers, or raise an `InvalidInput`."""
+    """Return an iterable of positive integers as a tuple, or raise an `InvalidInput`."""
     if not isinstance(values, Iterable):
         raise InvalidInput(f"`{name}` must be a sequence of positive integers; received {values!r}")
     return tuple(positive_int(name, value) for value in values)
 
 
 def number_from(name: str, value: Any, least: float, most: float = math.inf) -> Any:
-    """Return `value`, or raise an `InvalidInput` unless it is finite and from `least` to `most`."""
+    """Return `value`, or raise an `InvalidInput` unless it is finite and in [`least`, `most`]."""
     try:
-        is_valid = least <= value <= most and value != math.inf  # false for nan
+        is_valid = least <= value <= most and value != math.inf  # nan makes the comparison false
     except (TypeError, ValueError):  # not comparable with numbers
         is_valid = False
     if not is_valid:
@@ -95,7 +104,7 @@ def number_from(name: str, value: Any, least: float, most: float = math.inf) -> 
 
 
 def random_generator(seed: Seed) -> np.random.Generator:
-    """Return NumPy's generator for a seed, or raise an `InvalidInput`."""
+    """Return `np.random.default_rng(seed)`, or raise an `InvalidInput` if the seed is not valid."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
@@ -106,9 +115,10 @@ def random_generator(seed: Seed) -> np.random.Generator:
 
 
 def batch_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """Return the generator of one training batch, which differs from that of every plain seed.
+    """Return the random generator of one training batch.
 
-    NumPy pads seeds with zeros, so the seed `[7, 0, 0]` would equal 7; a spawn key does not.
+    Its random numbers differ from those of every integer seed. A seed `[seed, epoch, index]` would
+    not ensure this: NumPy pads seeds with zeros, so `[7, 0, 0]` equals 7.
     """
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch, index)))
 
@@ -122,7 +132,7 @@ def dropout_rate(name: str, value: Any) -> float:
 
 
 def path_of(name: str, value: Any) -> pathlib.Path:
-    """Return a path that exists or can be created, or raise an `InvalidInput`."""
+    """Return `value` as a path, or raise an `InvalidInput` if no file can have this path."""
     try:
         path = pathlib.Path(value)
         path.lstat()
@@ -137,25 +147,26 @@ def path_of(name: str, value: Any) -> pathlib.Path:
 
 
 def finite(name: str, values: np.ndarray) -> np.ndarray:
-    """Return `values`, or raise an `InvalidInput` unless all are finite in float32."""
-    held = np.abs(values) <= np.finfo(np.float32).max  # false for nan
+    """Return `values`, or raise an `InvalidInput` if a value is nan or too large for float32."""
+    held = np.abs(values) <= np.finfo(np.float32).max  # nan makes the comparison false
     if not held.all():
         raise InvalidInput(f"{name} must be finite in float32; received {values[~held][0]}")
     return values
 
 
 def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
-    """Return numbers, lists or a tensor as an array of a numeric dtype.
+    """Convert a number, a nested list or a tensor to a NumPy array of the given dtype.
 
     Raises:
-        InvalidInput: if a cast would change a value, or the value is not numeric.
+        InvalidInput: if the value is not numeric, or if the dtype is an integer type and a number
+            is a float or out of range.
     """
     dtype = np.dtype(dtype)
     is_whole, is_number = dtype.kind in "iu", dtype.kind in "iuf"
     kind = f"{'whole ' if is_whole else ''}numbers ({dtype})"
     try:
         array = np.asarray(value, None if is_number else dtype)
-    except (RuntimeError, TypeError, ValueError) as error:  # Runtime: a symbolic tensor
+    except (RuntimeError, TypeError, ValueError) as error:  # RuntimeError for a symbolic tensor
         raise InvalidInput(
             f"{name} must be an array of {kind}; received {reprlib.repr(value)}"
         ) from error
@@ -177,7 +188,11 @@ def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
 
 
 def not_finite(array: np.ndarray) -> str | None:
-    """Return the first value that is not finite, or a dtype without real numbers; else None."""
+    """Return why an array does not hold finite real numbers, or None if it does.
+
+    The reason is the first value that is not finite, or the name of the dtype if that is complex,
+    an object or a string.
+    """
     if array.dtype.kind in "cOSU":
         return str(array.dtype)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -191,13 +206,16 @@ def stored_arrays(
     expected: Mapping[str, tuple[Sequence[int], Any]],
     may_be_nan: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a part of a checkpoint, or raise an `InvalidInput` for a wrong one.
+    """Return the expected arrays of one part of a checkpoint.
 
     Args:
-        part: name of the part, for the message.
-        stored: dict name -> array.
-        expected: dict name -> shape and dtype.
+        part: name of the part, for the error message.
+        stored: dict name -> array; other names than the expected ones are ignored.
+        expected: dict name -> (shape, dtype).
         may_be_nan: names of arrays that may contain nan.
+
+    Raises:
+        InvalidInput: if an array is missing, or has another shape or dtype, or contains nan.
     """
     for name, (shape, dtype) in expected.items():
         array = np.asarray(stored.get(name))
@@ -211,9 +229,10 @@ def stored_arrays(
 
 
 def reset_option(name: str, options: Mapping[str, Any] | None) -> Any:
-    """Return the value of the only option `name` of `env.reset(options=options)`, or `None`.
+    """Return `options[name]` for an environment whose `reset` has this option only.
 
-    A misspelt name is an error, because it would start another episode than the intended one.
+    Returns None if `options` is None or lacks the name. Any other name raises an `InvalidInput`,
+    because ignoring a misspelled option would start an episode that the caller did not ask for.
     """
     if options is None:
         return None

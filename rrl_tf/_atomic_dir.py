@@ -1,4 +1,4 @@
-"""Folders that appear only when they are complete, even if the writing process is killed."""
+"""Write folders that appear only when they are complete, even if the writing process is killed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _PREFIX = ".rrl_tf-draft-"
 
 @contextlib.contextmanager
 def draft_folder(directory: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a hidden folder in `directory`, and remove it at the end unless it was renamed.
+    """Yield a new hidden folder in `directory`, the draft, for the caller to fill and rename.
 
-    Drafts of killed processes are removed first. A draft is locked as long as its process lives, so
-    the drafts of running processes remain; on a file system without locks, all drafts remain.
+    If the caller has not renamed the draft, it is removed when the `with` block ends. Drafts that
+    killed processes left behind are removed first. A process locks its draft as long as it runs, so
+    the drafts of running processes remain. On a file system without locks, all drafts remain.
 
     Args:
         directory: parent of the final folder.
@@ -37,7 +38,7 @@ def draft_folder(directory: pathlib.Path) -> Iterator[pathlib.Path]:
 def _make_draft(directory: pathlib.Path) -> tuple[pathlib.Path, int]:
     while True:
         draft = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
-        # Another process may remove the draft until it is locked.
+        # Before the draft is locked, another process may remove it. Then make another one.
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(draft, os.O_RDONLY)
             with contextlib.suppress(OSError):
@@ -51,7 +52,7 @@ def _make_draft(directory: pathlib.Path) -> tuple[pathlib.Path, int]:
 def _remove_abandoned(draft: pathlib.Path) -> None:
     try:
         lock = os.open(draft, os.O_RDONLY)
-    except OSError:  # removed meanwhile, or another user's
+    except OSError:  # another process has removed it, or it belongs to another user
         return
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Package attributes that load their module on first use."""
+"""Define `lazy_attributes`, with which a package imports a module when a name of it is used."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a module-level `__getattr__` that imports public names on first access.
 
-    A package whose `__init__` imports nothing loads quickly: reading an episode does not load
-    TensorFlow, and one environment does not load the others.
+    A package that uses it imports quickly. For example, code that reads episodes does not import
+    TensorFlow, and code that uses one environment does not import the others.
 
     Args:
         package: the `__name__` of the package.

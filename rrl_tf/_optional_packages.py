@@ -1,4 +1,4 @@
-"""Optional packages of data sets."""
+"""Import packages that only some datasets need."""
 
 from __future__ import annotations
 
@@ -16,5 +16,6 @@ def optional_package(name: str, what: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         raise InvalidInput(
-            f"{what} needs {error.name or name}: {INSTALL}; received a Python without it"
+            f"{what} needs the package {error.name or name}, which is not installed. "
+            f"Run `{INSTALL}`."
         ) from error

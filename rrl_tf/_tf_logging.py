@@ -1,4 +1,4 @@
-"""Less output of TensorFlow and Python on standard error."""
+"""Hide TensorFlow's start-up messages, and the traceback of a Ctrl-C during imports."""
 
 import contextlib
 import importlib
@@ -7,10 +7,11 @@ import sys
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow with standard error closed; later messages remain visible.
+    """Import TensorFlow without the messages that it prints to standard error during the import.
 
-    `TF_CPP_MIN_LOG_LEVEL` alone does not suffice, because TensorFlow 2.21 writes its first messages
-    before it reads the variable. A failed import raises. It does nothing if TensorFlow is loaded.
+    Setting `TF_CPP_MIN_LOG_LEVEL` does not suffice, because TensorFlow 2.21 prints its first
+    messages before it reads the variable. Standard error is restored after the import, and an
+    import error is raised as usual. If TensorFlow is already imported, only the variable is set.
 
     Example:
         >>> from rrl_tf._tf_logging import load_tensorflow
@@ -24,10 +25,10 @@ def load_tensorflow() -> None:
 
 @contextlib.contextmanager
 def _closed_standard_error():
-    """Close the file descriptor, because C++ does not write to `sys.stderr`."""
+    """Redirect file descriptor 2 to /dev/null, because C++ code does not use `sys.stderr`."""
     try:
         saved = os.dup(2)
-    except OSError:  # a service may run without one
+    except OSError:  # a service may run without standard error
         yield
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -43,14 +44,14 @@ def _closed_standard_error():
 def interrupt_quietly() -> None:
     """Print "stopped" instead of a traceback if Ctrl-C ends a command during its imports.
 
-    Packages of commands call it first, because TensorFlow takes seconds to import. It does nothing
-    in a program that only imports such a package.
+    A package that is run with `python -m` calls this function first, because TensorFlow takes
+    seconds to import. The function does nothing in a program that only imports such a package.
 
     Example:
         >>> from rrl_tf._tf_logging import interrupt_quietly
         >>> interrupt_quietly()
     """
-    if sys.argv[:1] != ["-m"]:  # sys.argv[0] while Python looks for the module to run
+    if sys.argv[:1] != ["-m"]:  # the value of sys.argv[0] while Python looks for the module to run
         return
     original = sys.excepthook
 

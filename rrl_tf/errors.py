@@ -1,11 +1,11 @@
-"""Errors that a user can correct."""
+"""Define `InvalidInput`, the error for mistakes that the user can correct."""
 
 
 class InvalidInput(ValueError):
-    """An invalid value, file or data set.
+    """Error for an invalid value, file or dataset.
 
-    The message names the value, the expected and the received. Command lines print it as one line;
-    every other exception is a bug and keeps its traceback.
+    The message names the argument, says what is valid and shows what was received. Commands print
+    the message without a traceback. Any other exception is a bug and keeps its traceback.
 
     Example:
         >>> raise InvalidInput("batch_size must be at least 1; received 0")

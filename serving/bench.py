@@ -1,14 +1,17 @@
 """Measure a server under load: `python -m serving.bench --address=grpc://localhost:8500`.
 
-Sends random observations, with the shape in the server's metadata, to any server of the TensorFlow
-Serving protocol, and prints a table.
+The tool sends predict requests with random inputs to any server that has the TensorFlow Serving
+protocol, and prints a Markdown table of throughput and latency. It reads the shapes of the inputs
+from the server's metadata.
 
-- Closed loop (the default): each client sends its next request when it has the last reply.
-- Open loop (`--rate`): requests leave at fixed times, however slow the replies are. The time until
-  a client is free counts as latency.
-- `--mix=8x1@grpc://localhost:8500,16x300@http://localhost:8501`: several kinds of clients, as
-  clients x rows per request @ address. Each kind runs alone, then all run together, so that the
-  table shows whether one kind starves another.
+- Closed loop (the default): each client sends its next request as soon as it has the reply to its
+  last one.
+- Open loop (`--rate`): requests start at fixed times, however slow the replies are. If all clients
+  are busy at that time, the wait for a client counts as latency.
+- Mixed load (`--mix=8x1@grpc://localhost:8500,16x300@http://localhost:8501`): several kinds of
+  clients run at once. Each kind is written as CLIENTSxROWS@ADDRESS, where ROWS is the number of
+  rows per request. Each kind first runs alone, then all run together, so the table shows whether
+  one kind starves another.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import numpy as np
 from serving.client import ServingError, connect
 from serving.client.address import split_address
 
-_SCHEMES = ("grpc", "http")  # with TLS, encryption would be most of the load
+_SCHEMES = ("grpc", "http")  # no TLS: the measurement would mostly show the cost of encryption
 COLUMNS = (
     "clients",
     "batch",
@@ -46,7 +49,17 @@ MIX_COLUMNS = ("clients", "requests/s", "alone", "of alone", "p99 ms", "alone", 
 
 @dataclasses.dataclass
 class Result:
-    """The measurements of one run; latencies in seconds."""
+    """The measurements of one run.
+
+    Attributes:
+        clients: The number of clients.
+        batch: The number of rows per request.
+        seconds: The duration of the run.
+        latencies: The latency of each successful request, in seconds.
+        failed: The number of failed requests.
+        first_failure: The error message of the first failed request, or None.
+        server_cpu: Seconds of CPU time that the server used, or None if that was not measured.
+    """
 
     clients: int
     batch: int
@@ -58,15 +71,15 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Replies per second."""
+        """The number of successful requests per second."""
         return len(self.latencies) / self.seconds
 
     def milliseconds(self, quantile: float) -> float:
-        """Return a quantile of the latencies, NaN without replies."""
+        """Return a quantile of the latencies in milliseconds, or NaN if no request succeeded."""
         return float(np.quantile(self.latencies or [np.nan], quantile)) * 1e3
 
     def row(self) -> tuple:
-        """Return the values of `COLUMNS`."""
+        """Return the cells of a table row, in the order of `COLUMNS`."""
         cpu = ""
         if self.server_cpu is not None:
             cpu = f"{self.server_cpu / max(len(self.latencies), 1) * 1e6:.0f}"
@@ -76,7 +89,7 @@ class Result:
 
 
 def make_body(address: str, model: str, signature: str, batch: int) -> bytes:
-    """Return the bytes of a predict request with `batch` random rows."""
+    """Return a serialized predict request with `batch` random rows."""
     with connect(address, model) as client:
         if signature not in client.signatures:
             raise ValueError(
@@ -93,7 +106,7 @@ def _random(name, spec, batch):
     known = dtype is not None and shape is not None and min(shape[1:], default=0) >= 0
     if not known or dtype.kind not in "iufb":
         raise ValueError(
-            f"the input {name!r} must have numbers and a known shape; "
+            f"the input {name!r} must have a numeric dtype and a known shape; "
             f"received dtype {dtype}, shape {shape}."
         )
     sizes = [batch if size < 0 else size for size in shape]
@@ -101,7 +114,10 @@ def _random(name, spec, batch):
 
 
 class _GrpcConnection:
-    """Sends the same bytes again, so that the load costs little compared with the server."""
+    """A gRPC connection that sends the same bytes in every request.
+
+    Because nothing is serialized per request, the client uses little CPU time next to the server.
+    """
 
     def __init__(self, address, model, body):
         self._target, self._body = address.netloc, body
@@ -115,7 +131,7 @@ class _GrpcConnection:
         self._call = self._channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
 
     async def send(self):
-        """Send the request; return None, or the reason of a failure."""
+        """Send the request; return None if it succeeds, or the error message."""
         import grpc
 
         try:
@@ -129,7 +145,7 @@ class _GrpcConnection:
 
 
 class _RestConnection:
-    """As `_GrpcConnection`, with the bytes of an HTTP request."""
+    """An HTTP connection that sends the same bytes in every request, like `_GrpcConnection`."""
 
     def __init__(self, address, model, body):
         self._host, self._port = address.hostname, address.port
@@ -170,7 +186,19 @@ async def load(
     rate: float | None = None,
     server_pid: int | None = None,
 ) -> Result:
-    """Run one load and return its `Result`; a `rate` in requests per second makes it open loop."""
+    """Run clients against a server and return the `Result`.
+
+    Args:
+        address: `grpc://host:port` or `http://host:port`.
+        model: The name of the model on the server.
+        body: The serialized request from `make_body`.
+        clients: The number of clients.
+        batch: The number of rows in `body`.
+        seconds: The duration of the run.
+        rate: Requests per second of all clients together, in an open loop; `None` for a closed
+            loop.
+        server_pid: The process whose CPU time is measured; `None` for no measurement.
+    """
     parts = urllib.parse.urlsplit(address)
     kind = _RestConnection if parts.scheme == "http" else _GrpcConnection
     connections: list[Any] = [kind(parts, model, body) for _ in range(clients)]
@@ -205,14 +233,20 @@ async def load(
 
 
 def _cpu_seconds(pid):
-    """Return the processor time that a process has used."""
+    """Return the seconds of CPU time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """Clients of one kind: their number, the rows of a request, and the address."""
+    """One kind of client in a mixed load.
+
+    Attributes:
+        clients: The number of clients.
+        batch: The number of rows per request.
+        address: `grpc://host:port` or `http://host:port`.
+    """
 
     clients: int
     batch: int
@@ -220,11 +254,14 @@ class Kind:
 
     @classmethod
     def parse(cls, text: str) -> Kind:
-        """Read "8x1@grpc://localhost:8500"."""
+        """Parse text such as "8x1@grpc://localhost:8500", which is CLIENTSxROWS@ADDRESS."""
         sizes, _, address = text.partition("@")
         clients, _, batch = sizes.partition("x")
         if not (clients.isdecimal() and batch.isdecimal() and int(clients) and int(batch)):
-            raise ValueError(f"`mix` must be like 8x1@grpc://host:port; received {text!r}.")
+            raise ValueError(
+                "each part of `mix` must be CLIENTSxROWS@ADDRESS, such as 8x1@grpc://host:port; "
+                f"received {text!r}."
+            )
         split_address(address, _SCHEMES)
         return cls(int(clients), int(batch), address)
 
@@ -242,7 +279,7 @@ async def mix(kinds: Sequence[Kind], model: str, signature: str, seconds: float)
 
 
 def mix_table(kinds: Sequence[Kind], model: str, signature: str, seconds: float) -> str:
-    """Return a Markdown table of each kind of clients, together with the others and alone."""
+    """Return a Markdown table that compares each kind of client in the mix and alone."""
     alone = [asyncio.run(mix([kind], model, signature, seconds))[0] for kind in kinds]
     together = asyncio.run(mix(kinds, model, signature, seconds))
     _log_failures([*alone, *together])
@@ -262,7 +299,7 @@ def mix_table(kinds: Sequence[Kind], model: str, signature: str, seconds: float)
 
 
 def load_table(options: argparse.Namespace) -> str:
-    """Return a Markdown table with a row for each number of clients and rows per request."""
+    """Return a Markdown table with a row for each pair of batch size and number of clients."""
     split_address(options.address, _SCHEMES)
     results = []
     for batch in options.batch:
@@ -281,8 +318,9 @@ def _log_failures(results):
     for result in results:
         if result.failed:
             print(
-                f"serving.bench: {result.failed} requests of {result.batch} rows from "
-                f"{result.clients} clients failed; first failure: {result.first_failure}",
+                f"serving.bench: {result.failed} requests failed "
+                f"({result.clients} clients, {result.batch} rows per request); "
+                f"first failure: {result.first_failure}",
                 file=sys.stderr,
             )
 
@@ -296,7 +334,7 @@ def _positive_integers(text):
     parts = text.split(",")
     if not all(part.isdecimal() and int(part) for part in parts):
         raise argparse.ArgumentTypeError(
-            f"must be positive integers with commas between them; received {text!r}."
+            f"must be positive integers, separated by commas; received {text!r}."
         )
     return [int(part) for part in parts]
 
@@ -309,27 +347,63 @@ def _positive(text):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of a load or of a mix; return the exit code."""
+    """Print the table of a uniform or a mixed load; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m serving.bench",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--address", default="grpc://127.0.0.1:8500", help="grpc:// or http://")
-    add("--model", default="default", help="name of the model on the server")
-    add("--signature", default="serving_default", help="name of the signature")
-    add("--clients", type=_positive_integers, default=[1, 8, 32], help="e.g. 1,8,32")
-    add("--batch", type=_positive_integers, default=[1], help="rows per request, e.g. 1,16")
-    add("--seconds", type=_positive, default=5.0, help="length of each run")
-    add("--rate", type=_positive, help="open loop: requests per second of all clients together")
-    add("--server_pid", type=int, help="process whose CPU time per request is measured")
-    add("--mix", help="kinds of clients at once, e.g. 8x1@grpc://...,16x300@http://...")
+    add(
+        "--address",
+        default="grpc://127.0.0.1:8500",
+        help="grpc://host:port or http://host:port (default: %(default)s)",
+    )
+    add("--model", default="default", help="name of the model on the server (default: %(default)s)")
+    add(
+        "--signature",
+        default="serving_default",
+        help="signature to request (default: %(default)s)",
+    )
+    add(
+        "--clients",
+        type=_positive_integers,
+        default=[1, 8, 32],
+        help="numbers of concurrent clients, each measured in its own run (default: 1,8,32)",
+    )
+    add(
+        "--batch",
+        type=_positive_integers,
+        default=[1],
+        help="numbers of rows per request, each measured in its own runs (default: 1)",
+    )
+    add(
+        "--seconds",
+        type=_positive,
+        default=5.0,
+        help="duration of each run (default: %(default)s)",
+    )
+    add(
+        "--rate",
+        type=_positive,
+        help="requests per second of all clients together, in an open loop (default: closed loop)",
+    )
+    add(
+        "--server_pid",
+        type=int,
+        help="process ID of the server, to measure its CPU time per request (default: not "
+        "measured)",
+    )
+    add(
+        "--mix",
+        help="kinds of clients that run at once, e.g. 8x1@grpc://...,16x300@http://...; used "
+        "instead of --address, --clients and --batch",
+    )
     options = parser.parse_args(arguments)
     try:
         if options.mix:
             if options.rate or options.server_pid:
-                raise ValueError("`--mix` does not work with `--rate` and `--server_pid`.")
+                raise ValueError("`--mix` cannot be combined with `--rate` or `--server_pid`.")
             kinds = [Kind.parse(text) for text in options.mix.split(",")]
             print(mix_table(kinds, options.model, options.signature, options.seconds))
         else:

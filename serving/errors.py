@@ -1,13 +1,14 @@
-"""Errors in the canonical codes that both transports carry.
+"""Define `ServingError`, whose canonical codes are the same over gRPC and over REST.
 
-A `ServingError` describes a request or a reply, as tensorflow_model_server does: names of the
-request in quotes, no full stop. Wrong arguments of a Python function raise `ValueError` or
-`InvalidInput` instead: "`name` must be ...; received ...".
+A `ServingError` reports a problem with a request or a reply. Its message has the style of
+tensorflow_model_server: names from the request are in quotes, and there is no full stop at the end.
+Invalid arguments of a Python function raise `ValueError` or `InvalidInput` instead, with a message
+of the form "`name` must be ...; received ...".
 """
 
 from __future__ import annotations
 
-#: Canonical code -> HTTP status; a code that is not listed is a 500.
+#: Canonical code -> HTTP status. The status of all other codes is 500.
 HTTP_STATUS = {
     "OK": 200,
     "INVALID_ARGUMENT": 400,
@@ -27,12 +28,12 @@ HTTP_STATUS = {
 
 
 class ServingError(Exception):
-    """A failure with its canonical code, as `error.code`: "NOT_FOUND", "UNAVAILABLE", ...
+    """An error with a canonical code such as "NOT_FOUND" or "UNAVAILABLE" in `error.code`.
 
     Args:
         code: The canonical code.
-        message: The received and the expected value.
-        http_status: The status over REST, if it is not that of the code.
+        message: The description of the error, with the received and the expected value.
+        http_status: The HTTP status over REST; `None` for the status in `HTTP_STATUS`.
     """
 
     def __init__(self, code: str, message: str, http_status: int | None = None) -> None:
@@ -45,10 +46,10 @@ class ServingError(Exception):
 
 
 def invalid(message: str) -> ServingError:
-    """Return the error of a request that is wrong in itself."""
+    """Return an INVALID_ARGUMENT error, for a request that no server state would make valid."""
     return ServingError("INVALID_ARGUMENT", message)
 
 
 def too_large(message: str) -> ServingError:
-    """Return the error of a request or reply that exceeds a limit."""
+    """Return a RESOURCE_EXHAUSTED error (HTTP 413), for a request or reply beyond a size limit."""
     return ServingError("RESOURCE_EXHAUSTED", message, 413)

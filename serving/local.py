@@ -1,4 +1,4 @@
-"""Start a server of an export folder on this machine, for the duration of a program."""
+"""Start `serving.server` on an export folder in a child process, and stop it at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ def server_command(
     rest_port: int = 8501,
     *flags: str,
 ) -> list[str]:
-    """Return the command that serves an export folder; `flags` are more flags of the server."""
+    """Return the command that serves an export folder.
+
+    Args:
+        export_folder: The folder that contains the version folders.
+        name: The name of the model for clients.
+        grpc_port: The TCP port for gRPC.
+        rest_port: The TCP port for REST.
+        flags: Further flags of `serving.server`, such as `"--enable_batching"`.
+    """
     return [
         sys.executable,
         "-m",
@@ -44,16 +52,16 @@ def served(
     *flags: str,
     patience: float = 180.0,
 ) -> Iterator[tuple[str, str]]:
-    """Serve the newest version in an export folder, and stop the server at the end.
+    """Serve the newest version in an export folder for as long as the `with` block runs.
 
     Args:
-        export_folder: The folder with the version folders.
+        export_folder: The folder that contains the version folders.
         name: The name of the model for clients.
-        flags: More flags of `serving.server`, such as `"--enable_batching"`.
-        patience: Seconds that the start may take.
+        flags: Further flags of `serving.server`, such as `"--enable_batching"`.
+        patience: Seconds that the server may take to start.
 
     Yields:
-        The addresses for `serving.client.connect`, over gRPC and over REST.
+        Two addresses for `serving.client.connect`: the one for gRPC and the one for REST.
 
     Raises:
         ServingError: UNAVAILABLE if the server does not start in time.
@@ -81,7 +89,16 @@ def served(
 
 
 def wait_until_ready(url: str, process: subprocess.Popen, patience: float) -> None:
-    """Wait until a URL answers; raise UNAVAILABLE if the process ends, or after `patience` s."""
+    """Wait until a URL answers with a 2xx status.
+
+    Args:
+        url: The URL to request, such as `http://127.0.0.1:8501/readyz`.
+        process: The process of the server.
+        patience: Seconds to wait at most.
+
+    Raises:
+        ServingError: UNAVAILABLE if the process ends or the time has passed.
+    """
     end = time.monotonic() + patience
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -95,7 +112,7 @@ def wait_until_ready(url: str, process: subprocess.Popen, patience: float) -> No
 
 
 def free_ports(count: int) -> list[int]:
-    """Return TCP ports that are not in use at the moment."""
+    """Return the numbers of `count` different TCP ports that no program uses at the moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

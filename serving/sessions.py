@@ -1,9 +1,10 @@
-"""Sessions play episodes with a policy that needs more than the newest observation.
+"""Play episodes with a policy that needs more than the newest observation.
 
-A server keeps nothing between requests. A session keeps the memory of a recurrent policy, or the
-window of a Decision Transformer, on the client's side and sends it with every observation.
+The server is stateless. A session therefore keeps the memory of a recurrent policy
+(`MemorySession`) or the window of past steps of a Decision Transformer (`WindowSession`) in the
+client, and sends it with every observation.
 
-Both sessions have the same methods, for one environment or for a vector of them:
+Both classes have the same methods, for one environment or for a vector of environments:
 
 >>> from rrl_tf import load_policy
 >>> from rrl_tf.envs import SeededVectorEnv, doorkey_task
@@ -12,19 +13,21 @@ Both sessions have the same methods, for one environment or for a vector of them
 >>> observations, _ = envs.reset()
 >>> rewards, new = np.zeros(8), np.zeros(8, bool)
 >>> for _ in range(30):
-...     session.reset(new)  # the environments whose observation begins an episode
+...     session.reset(new)  # `new` marks the environments in which an episode begins
 ...     actions = session.act(observations, rewards)
 ...     observations, rewards, terminated, truncated, _ = envs.step(actions)
 ...     new = terminated | truncated  # with AutoresetMode.SAME_STEP
 >>> actions.shape
 (8,)
 
-With Gymnasium's AutoresetMode.NEXT_STEP, an episode's first observation arrives one step later:
-`new` are the environments that had ended before the step.
+With Gymnasium's AutoresetMode.NEXT_STEP, the first observation of an episode arrives one step
+later. In that case, `new` marks the environments whose episode had already ended before the step.
 
-The client may also be a policy in this process, from `rrl_tf.export.load_policy`. To keep an
-episode on one version of a served model, connect to that version: after a hot swap, a recurrent
-double DQN refuses the memory of the other version, and any other policy accepts it.
+Instead of a client, a session accepts a policy in this process, from `rrl_tf.export.load_policy`.
+
+If the server loads a new version during an episode, the next step runs on the new version. A
+recurrent double DQN then rejects the memory of the old version, while any other policy accepts it.
+To play a whole episode on one version, pass its number as `version` to `connect`.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ __all__ = ["MemorySession", "WindowSession"]
 
 
 class _Session:
-    """What both sessions share: the policy's inputs, the number of environments, batches."""
+    """The base class of both sessions: checks the policy's inputs and batches the observations."""
 
     def __init__(self, client, num_envs, required, optional=frozenset()):
         self._client = client
@@ -57,11 +60,14 @@ class _Session:
             )
 
     def _as_batch(self, observation, dtype, shape):
-        """Return the observations (B, ...); NumPy would broadcast another shape."""
+        """Return the observations as a batch (B, ...), after a check of their shape.
+
+        Without the check, NumPy would broadcast an observation of another shape.
+        """
         observation = array_of("observation", observation, dtype)
         if self._single:
             observation = observation[np.newaxis]
-        sizes = np.array([self._size, *shape])  # -1 is any size
+        sizes = np.array([self._size, *shape])  # -1 stands for any size
         if observation.ndim != len(sizes) or np.any((sizes >= 0) & (sizes != observation.shape)):
             raise InvalidInput(
                 f"`observation` must have the shape {list(shape)} in each of "
@@ -71,11 +77,11 @@ class _Session:
         return finite("observation", observation) if dtype.kind == "f" else observation
 
     def _each(self, name, value):
-        """Return one number for each environment, (B,), which float32 holds."""
+        """Return a number for each environment as (B,); raise unless it is finite in float32."""
         return finite(name, np.broadcast_to(array_of(name, value, float), (self._size,)))
 
     def _predict(self, timeout):
-        """Return the client's `predict`; all its calls together may take `timeout` seconds."""
+        """Return the client's `predict`, with `timeout` as the limit of all its calls together."""
         if timeout is None:
             return self._client.predict
         deadline = time.monotonic() + timeout
@@ -85,14 +91,15 @@ class _Session:
 
 
 class MemorySession(_Session):
-    """Episodes of a recurrent policy, with its memory from step to step.
+    """Play episodes with a recurrent policy, whose memory is passed from step to step.
 
-    The memory also holds the last action. The served graph reads it, and ignores the reward in the
-    first step of an episode.
+    The memory also contains the last action, which the served graph reads. In the first step of an
+    episode, the graph ignores the reward.
 
     Args:
-        client: From `connect`, or a policy from `load_policy`.
-        num_envs: B, the number of environments; by default a single one, without a batch dimension.
+        client: A client from `connect`, or a policy from `load_policy`.
+        num_envs: B, the number of environments; `None` for a single environment, whose observations
+            have no batch dimension.
 
     Raises:
         InvalidInput: If the policy has no memory.
@@ -104,11 +111,11 @@ class MemorySession(_Session):
     >>> from rrl_tf.envs import memory_task
     >>> session, env = MemorySession(load_policy("memory-s17")), memory_task(17).make_env()
     >>> observation, _ = env.reset(seed=0)
-    >>> reward, over = 0.0, False
-    >>> while not over:
+    >>> reward, done = 0.0, False
+    >>> while not done:
     ...     action = session.act(observation, reward)
     ...     observation, reward, terminated, truncated, _ = env.step(action)
-    ...     over = terminated or truncated
+    ...     done = terminated or truncated
     >>> reward
     1.0
     """
@@ -122,7 +129,8 @@ class MemorySession(_Session):
         mask = np.zeros(self._size, bool)
         mask[slice(None) if rows is None else rows] = True
         if mask.all():
-            self._memory = None  # the next step requests it, because the version may change
+            # The next step requests the initial memory, which may be that of a newer version.
+            self._memory = None
         elif mask.any() and self._memory is not None:
             initial = self._initial_memory(self._client.predict)
             mask = mask.reshape(-1, *[1] * (initial.ndim - 1))
@@ -141,18 +149,19 @@ class MemorySession(_Session):
     ) -> Any:
         """Return the greedy action (an int, or an array (B,)) and keep the next memory.
 
+        If the call fails, the memory is unchanged, so the step can be repeated.
+
         Args:
-            observation: An observation of the environment, or (B, ...) of them.
-            reward: The reward of the last action, a number or (B,).
+            observation: An observation of the environment, or a batch (B, ...) of observations.
+            reward: The reward of the last action: one number for all environments, or (B,).
             return_attention_scores: Whether to return (action, dict of scores) instead.
-            timeout: Seconds that the call may take, instead of the client's.
+            timeout: Seconds that the call may take; `None` for the client's timeout.
 
         Raises:
-            ServingError: If the server does not reply; INVALID_ARGUMENT, or an InvalidInput from a
-                policy in this process, if the memory is of another policy or version, as after a
-                hot swap. The memory stays as it was, so the step can be repeated.
-            InvalidInput: If the observation has another shape, or a value is not finite. The memory
-                stays as it was.
+            ServingError: If the server does not reply. The code is INVALID_ARGUMENT if the memory
+                is from another policy or version, for example after a hot swap.
+            InvalidInput: If the observation has another shape, or a value is not finite. A policy
+                in this process also raises it for a memory from another policy or version.
         """
         dtype, (_, *shape) = self._inputs["observation"]
         inputs = {"observation": self._as_batch(observation, dtype, shape)}
@@ -170,10 +179,11 @@ class MemorySession(_Session):
     def memory(self) -> np.ndarray | None:
         """The memory (B, ...), or None before the first step.
 
-        Set it to continue episodes of another session, such as one before a restart.
+        To continue the episodes of another session, for example after a restart, set this attribute
+        to the memory of that session.
 
         Raises:
-            InvalidInput: If it is set to a memory of another shape, or one that is not finite.
+            InvalidInput: If the new memory has another shape, or a value is not finite.
         """
         return self._memory
 
@@ -184,29 +194,33 @@ class MemorySession(_Session):
             expected = [self._size, *self._inputs["memory"][1][1:]]
             if list(memory.shape) != expected:
                 raise InvalidInput(
-                    f"`memory` must have the shape {expected}, for {self._size} environments; "
+                    f"`memory` must have the shape {expected}, because the session has "
+                    f"{self._size} environments; "
                     f"received the shape {list(memory.shape)}."
                 )
         self._memory = memory
 
 
 class WindowSession(_Session):
-    """Episodes of a Decision Transformer, with a window of the last K steps.
+    """Play episodes with a Decision Transformer, whose input is a window of the last K steps.
 
-    The newest step is the last of the window. Before an episode's K-th step, the window begins with
-    zeros, and `mask` is 1 for the real steps. The action of the newest step is not known yet and is
-    zero. Values are raw: the served graph scales them.
+    The newest step is the last one in the window. During the first K - 1 steps of an episode, the
+    window is padded with zeros at the front; `mask` is 1 for the real steps. The action of the
+    newest step is zero, because it is not known yet. States, actions and returns are raw values,
+    which the served graph scales.
 
     Args:
-        client: From `connect`, or a policy from `load_policy`.
-        target_return: Sum of rewards to aim at: a number, or one for each environment; by default
-            the best return of the policy's data. Rewards are subtracted from it, unless the policy
-            is conditioned on whole returns.
-        num_envs: B, the number of environments; by default a single one, without a batch dimension.
+        client: A client from `connect`, or a policy from `load_policy`.
+        target_return: The return (sum of rewards) to aim at: one number for all environments, or
+            one for each of them. `None` for the default of the policy, which is the best return in
+            its training data. Received rewards are subtracted from the target return, unless the
+            policy is conditioned on the return of the whole episode.
+        num_envs: B, the number of environments; `None` for a single environment, whose observations
+            have no batch dimension.
 
     Raises:
-        InvalidInput: If the policy takes no windows, if neither a target return is given nor the
-            policy has a default, or if the target return is not finite.
+        InvalidInput: If the policy takes no windows, if `target_return` is `None` and the policy
+            has no default, or if the target return is not finite.
 
     Example:
 
@@ -260,20 +274,22 @@ class WindowSession(_Session):
         *,
         timeout: float | None = None,
     ) -> Any:
-        """Return the action (a number or an array (A,), or (B,) or (B, A) of them).
+        """Return the action, and append the step to the window.
+
+        A discrete action is an int, or an array (B,) for several environments. A continuous action
+        is an array (A,), or (B, A). If the call fails, the window is unchanged, so the step can be
+        repeated.
 
         Args:
-            observation: An observation of the environment, or (B, ...) of them.
-            reward: The reward of the last action, a number or (B,); ignored in the first step of an
-                episode.
+            observation: An observation of the environment, or a batch (B, ...) of observations.
+            reward: The reward of the last action: one number for all environments, or (B,). It is
+                ignored in the first step of an episode.
             return_attention_scores: Whether to return (action, dict of scores) instead.
-            timeout: Seconds that the call may take, instead of the client's.
+            timeout: Seconds that the call may take; `None` for the client's timeout.
 
         Raises:
-            ServingError: If the server does not reply. The window stays as it was, so the step can
-                be repeated.
-            InvalidInput: If the observation has another shape, or a value is not finite. The window
-                stays as it was.
+            ServingError: If the server does not reply.
+            InvalidInput: If the observation has another shape, or a value is not finite.
         """
         dtype, (_, _, *shape) = self._inputs["states"]
         states = self._as_batch(observation, dtype, shape)
@@ -287,12 +303,12 @@ class WindowSession(_Session):
         }
         window = {}
         for name, values in self._window.items():
-            window[name] = np.empty_like(values)  # np.roll takes several times as long
+            window[name] = np.empty_like(values)  # several times as fast as np.roll
             window[name][:, :-1] = values[:, 1:]
             window[name][:, -1] = newest[name]
         outputs = self._predict(timeout)(window, _signature(return_attention_scores))
         action = outputs["action"]
-        if action.ndim == 1:  # a discrete action; windows hold it as one-hot
+        if action.ndim == 1:  # a discrete action, which the window contains as a one-hot vector
             action = np.eye(window["actions"].shape[-1])[action]
         window["actions"][:, -1] = action
         self._window = window

@@ -1,4 +1,4 @@
-"""TensorProto to NumPy and back."""
+"""Convert TensorProto messages to NumPy arrays and back."""
 
 from __future__ import annotations
 
@@ -34,48 +34,57 @@ _LAYOUTS: dict[int, tuple[np.dtype, str, np.dtype]] = {
         (types_pb2.DT_STRING, np.object_, "string_val", np.object_),
     )
 }
-# A short list repeats its last value, so a few bytes can demand any amount of memory.
+# If a TensorProto lists fewer values than its shape has, the last one is repeated. This limit keeps
+# a request of a few bytes from allocating any amount of memory.
 _MAX_FILLED = 1 << 24
-_CHUNK = 1 << 14  # values that are appended before other threads have a turn
-_LENGTH_DELIMITED = 2  # protobuf's wire type of packed numbers
+_CHUNK = 1 << 14  # values per call of `extend`; other threads can run between two calls
+_LENGTH_DELIMITED = 2  # protobuf's wire type for packed numbers
 
 
 def numpy_dtype(dtype: int) -> np.dtype | None:
-    """Return the NumPy dtype of a DataType; None for the few types without one."""
+    """Return the NumPy dtype of a DataType, or None for the few types that NumPy does not have."""
     return _LAYOUTS[dtype][0] if dtype in _LAYOUTS else None
 
 
 def dtype_name(dtype: np.dtype) -> str:
-    """Return the DataType name of a NumPy dtype: float32 -> "DT_FLOAT"."""
+    """Return the DataType name of a NumPy dtype, for example "DT_FLOAT" for float32."""
     known = (types_pb2.DataType.Name(key) for key, (each, *_) in _LAYOUTS.items() if each == dtype)
     return next(known, str(dtype))
 
 
 def format_shape(sizes: Iterable[Any]) -> str:
-    """Return a shape as text: `[?,7,7]`."""
+    """Return a shape as text, for example `[?,7,7]` for (None, 7, 7)."""
     return f"[{','.join('?' if size is None else str(size) for size in sizes)}]"
 
 
-def from_proto(proto: Any) -> np.ndarray:
-    """Return the array of a TensorProto; raise INVALID_ARGUMENT if it does not hold one."""
+def from_proto(proto: Any, max_filled: int = _MAX_FILLED) -> np.ndarray:
+    """Return a TensorProto as an array.
+
+    Args:
+        proto: The TensorProto.
+        max_filled: Maximum number of values in an array whose last value is repeated.
+
+    Raises:
+        ServingError: INVALID_ARGUMENT if it is malformed.
+    """
     if proto.dtype not in _LAYOUTS:
         known = types_pb2.DataType.values()
         name = types_pb2.DataType.Name(proto.dtype) if proto.dtype in known else proto.dtype
-        raise invalid(f"tensor has no usable dtype: {name}")
+        raise invalid(f"tensor has an unsupported dtype: {name}")
     dtype, field, stored = _LAYOUTS[proto.dtype]
     shape = tuple(dim.size for dim in proto.tensor_shape.dim)
     if proto.tensor_shape.unknown_rank or min(shape, default=0) < 0:
-        raise invalid(f"tensor has no definite shape: {format_shape(shape)}")
+        raise invalid(f"tensor has no fully defined shape: {format_shape(shape)}")
     count = math.prod(shape)
     if proto.tensor_content:
         values = _from_content(proto.tensor_content, dtype, count)
     else:
         values = _from_field(getattr(proto, field), dtype, stored)
         if len(values) < count:
-            values = _repeat_last(values, count, dtype)
+            values = _repeat_last(values, count, dtype, max_filled)
     try:
         return values.reshape(shape)
-    except ValueError as error:  # also more dimensions than NumPy has
+    except ValueError as error:  # NumPy also raises this for too many dimensions
         raise invalid(
             f"tensor of shape {format_shape(shape)} holds {len(values)} values"
         ) from error
@@ -86,15 +95,16 @@ def _from_field(field, dtype, stored):
         values = np.empty(len(field), object)
         values[:] = field
         return values
-    # int_val and half_val are wider than what they carry; like TensorFlow, keep the low bits.
+    # The elements of int_val and half_val have more bits than the dtype. TensorFlow keeps the low
+    # bits, and so does this.
     values = np.asarray(field).astype(stored)
     if dtype.kind == "c":
         values = values[: len(values) // 2 * 2]
     return values.view(dtype)
 
 
-def _repeat_last(values, count, dtype):
-    if count > _MAX_FILLED:
+def _repeat_last(values, count, dtype, max_filled):
+    if count > max_filled:
         raise invalid(f"tensor holds {len(values)} of {count} values")
     fill = values[-1] if len(values) else b"" if dtype.kind == "O" else 0
     full = np.full(count, fill, dtype)
@@ -106,12 +116,15 @@ def _from_content(content, dtype, count):
     if dtype.kind == "O":
         return _strings_from_content(content, count)
     if len(content) % dtype.itemsize:
-        raise invalid(f"tensor_content of {len(content)} bytes is not a whole number of {dtype}")
+        raise invalid(
+            f"tensor_content has {len(content)} bytes, which is not a multiple of the "
+            f"{dtype.itemsize} bytes of {dtype}"
+        )
     return np.frombuffer(content, dtype)
 
 
 def _strings_from_content(content, count):
-    """Read TensorFlow's packing of strings: all lengths as varints, then all bytes."""
+    """Read strings as TensorFlow packs them: first all lengths as varints, then all bytes."""
     lengths: list[int] = []
     position = length = shift = 0
     while len(lengths) < count and position < len(content) and shift < 64:
@@ -136,14 +149,14 @@ def fill_proto(proto: Any, array: np.ndarray, dtype: int, as_content: bool = Fal
 
     Args:
         proto: The TensorProto.
-        array: The array.
-        dtype: Its DataType.
+        array: The array to write.
+        dtype: The DataType of the array.
         as_content: Whether to fill `tensor_content`. By default the typed fields are filled, as
-            tensorflow_model_server does, since many clients read `float_val` directly.
+            tensorflow_model_server does, because many clients read `float_val` directly.
     """
     if dtype not in _LAYOUTS:
         name = types_pb2.DataType.Name(dtype)
-        raise ServingError("UNIMPLEMENTED", f"an output has type {name}")
+        raise ServingError("UNIMPLEMENTED", f"an output has the unsupported dtype {name}")
     numpy, name, stored = _LAYOUTS[dtype]
     proto.dtype = dtype
     for size in array.shape:
@@ -154,7 +167,8 @@ def fill_proto(proto: Any, array: np.ndarray, dtype: int, as_content: bool = Fal
     flat = array.ravel()
     if stored != numpy:
         flat = flat.view(stored)
-    if stored.kind == "f" and flat.size > _CHUNK:  # the bytes in memory are those in the message
+    # Protobuf packs floats as their bytes in memory, so these can be copied in one piece.
+    if stored.kind == "f" and flat.size > _CHUNK:
         number = tensor_pb2.TensorProto.DESCRIPTOR.fields_by_name[name].number
         head = _varint(number << 3 | _LENGTH_DELIMITED) + _varint(flat.nbytes)
         proto.MergeFromString(head + flat.tobytes())
@@ -172,7 +186,7 @@ def _varint(value):
 
 
 def pack(array: np.ndarray) -> Any:
-    """Return the TensorProto of an array, as `tensor_content` if the dtype allows it."""
+    """Return the TensorProto of an array; all dtypes except strings fill `tensor_content`."""
     if array.dtype.kind in "SU":
         array = np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
         array = array.astype(object)

@@ -24,7 +24,7 @@ def table(results):
                 "updates": last_step(found),
                 "12 nodes": percent(found, "test/accuracy", ".2f"),
                 LARGE: percent(found, "test/larger", ".2f"),
-                f"{LARGE}, all nodes right": percent(found, "test/larger_whole_graphs", ".2f"),
+                f"{LARGE}, all nodes correct": percent(found, "test/larger_whole_graphs", ".2f"),
                 f"{LARGE}, 12 rounds": percent(found, "test/larger_same_rounds", ".2f"),
                 "training minutes": spread([each["training_minutes"] for each in found]),
             }

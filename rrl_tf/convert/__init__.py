@@ -1,4 +1,4 @@
-"""Loaders of the original implementations' weights into our models."""
+"""Load weights of the original implementations into our models."""
 
 from rrl_tf.convert.deep_rl_in_action import deep_rl_in_action
 from rrl_tf.convert.hugging_face_decision_transformer import hugging_face_decision_transformer

@@ -1,4 +1,4 @@
-"""Strict assignment of the weights of another implementation: all of them, or one error."""
+"""Copy the weights of another implementation, or raise one error that lists all mismatches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rrl_tf.layers import MultiHeadDotProductAttention
 
 
 class Assignment(NamedTuple):
-    """One of our variables and the original's variables that it is made of.
+    """A Keras variable and the original variables from which its value is computed.
 
     Attributes:
         variable: the Keras variable to fill.
-        sources: original name -> shape, in the order of the arguments of `combine`.
-        combine: function from the originals' arrays to the variable's value.
+        sources: dict original name -> shape, in the order of the arguments of `combine`.
+        combine: function that maps the original arrays to the value of the variable.
     """
 
     variable: Any
@@ -27,12 +27,12 @@ class Assignment(NamedTuple):
 
 
 def check_built(model: Any, kinds: Sequence[type[keras.layers.Layer]], build: str) -> None:
-    """Raise an `InvalidInput` unless a model is built and of one of some kinds.
+    """Raise an `InvalidInput` unless a model has one of the given classes and is built.
 
     Args:
         model: the model.
-        kinds: its possible classes.
-        build: call that builds it, for the message.
+        kinds: the classes.
+        build: code that builds the model, for the error message.
     """
     is_kind = isinstance(model, tuple(kinds))
     if not is_kind:
@@ -51,7 +51,13 @@ def different_arguments(model: Any, original: Any, names: Collection[str]) -> li
 
 
 def check_same_network(model: Any, original: str, differences: Sequence[str]) -> None:
-    """Raise an `InvalidInput` if a model differs from the network that `original` makes."""
+    """Raise an `InvalidInput` if there are differences from the network that `original` creates.
+
+    Args:
+        model: the model.
+        original: code that creates the original's network, for the error message.
+        differences: the result of `different_arguments`.
+    """
     if differences:
         raise InvalidInput(
             f"the model must be the original's network, {original}, which has "
@@ -63,9 +69,9 @@ def torch_layer(name: str, layer: keras.layers.Layer, pointwise: bool = False) -
     """Return the assignments of a PyTorch `Linear` or `Conv2d`, whose weight is `(out, in, ...)`.
 
     Args:
-        name: of the original.
+        name: name of the original layer.
         layer: our dense layer or convolution.
-        pointwise: whether a dense layer is a 1 x 1 `Conv2d` in the original.
+        pointwise: whether the original of a dense layer is a 1 x 1 `Conv2d`.
     """
     *window, inputs, outputs = layer.kernel.shape
     shape = (outputs, inputs, 1, 1) if pointwise else (outputs, inputs, *window)
@@ -82,11 +88,14 @@ def torch_layer(name: str, layer: keras.layers.Layer, pointwise: bool = False) -
 def torch_query_key_value(
     attention: MultiHeadDotProductAttention, names: Sequence[str]
 ) -> list[Assignment]:
-    """Return the assignments of three PyTorch `Linear` to one layer with `[head][q | k | v]`.
+    """Return the assignments of three PyTorch `Linear` layers to our one, for self-attention.
+
+    The columns of our kernel are ordered `[head][q | k | v]`. The outputs of each original layer
+    are ordered `[head][size]`.
 
     Args:
-        attention: a built `MultiHeadDotProductAttention`, over one set of entities.
-        names: of the original's layers of queries, keys and values, with columns `[head][size]`.
+        attention: a built `MultiHeadDotProductAttention` for self-attention.
+        names: names of the original layers of queries, keys and values.
     """
     dense, heads = attention.query_key_value, attention.num_heads
     features, _ = dense.kernel.shape
@@ -114,9 +123,10 @@ def torch_layer_norm(
     """Return the assignments of a PyTorch `LayerNorm` over the same axes.
 
     Args:
-        name: of the original.
-        norm: our norm.
-        shape: shape of the original's, if ours has other axes of size 1; by default ours.
+        name: name of the original layer.
+        norm: our layer.
+        shape: shape of the original weights, if it differs from ours in axes of size 1; None means
+            the shape of ours.
     """
     ours = tuple(norm.gamma.shape)
     shape = shape or ours
@@ -131,26 +141,26 @@ def assign(
     assignments: Sequence[Assignment],
     leftovers: Collection[str] = (),
 ) -> None:
-    """Fill our variables from the original's.
+    """Assign values from the original's variables to our variables.
 
     Args:
         variables: mapping original name -> array (NumPy, or an object with `.numpy()`).
         assignments: list of `Assignment`.
-        leftovers: original names that the model does not use and that may exist.
+        leftovers: original names that are ignored if they exist.
 
     Raises:
-        InvalidInput: with a list of all missing, unknown or wrongly shaped names. Nothing is
-            assigned then.
+        InvalidInput: if names are missing, unknown or have a wrong shape. The message lists all of
+            them, and no variable is changed.
     """
     arrays = {name: _to_numpy(value) for name, value in variables.items()}
     expected = {name: shape for item in assignments for name, shape in item.sources.items()}
     problems = [
-        f"missing: {name}, of the shape {shape}"
+        f"missing: {name} with shape {shape}"
         for name, shape in expected.items()
         if name not in arrays
     ]
     problems += [
-        f"unknown: {name}, of the shape {array.shape}"
+        f"unknown: {name} with shape {array.shape}"
         for name, array in arrays.items()
         if name not in expected and name not in leftovers
     ]

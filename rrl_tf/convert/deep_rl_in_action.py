@@ -1,4 +1,4 @@
-"""Weights of the networks of "Deep Reinforcement Learning in Action", chapter 10."""
+"""Load weights of the networks in "Deep Reinforcement Learning in Action", chapter 10."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rrl_tf.convert._assign import (
 )
 from rrl_tf.models import ConvolutionalClassifier, RelationalClassifier, RelationalQNetwork
 
-# Names in the original's class that no forward pass uses.
+# Layers that the original class defines but does not use in its forward pass.
 _LEFTOVERS = tuple(f"conv{i}.{kind}" for i in (3, 4) for kind in ("weight", "bias"))
 _QUERY_KEY_VALUE = ("q_proj", "k_proj", "v_proj")
-# Arguments that must equal the book's; sizes may differ.
+# Arguments whose values must equal the book's. Sizes may differ.
 _BLOCK = ("activation", "residual", "norm", "score", "qkv_norm", "use_bias", "norm_epsilon")
 _Q_NETWORK = (
     *("unseen_feature", "conv_kernel_size", "conv_strides", "conv_padding", "conv_activation"),
@@ -44,20 +44,21 @@ def deep_rl_in_action(model: Network, state_dict: Mapping[str, Any]) -> Network:
     | `RelationalModule` (MNIST) | `RelationalClassifier.from_preset("book")` |
     | the convolutional baseline | `ConvolutionalClassifier.from_preset("book")` |
 
-    Numbers of actions or classes, channels, heads and features may differ from the book's.
+    The numbers of actions or classes, channels, heads and features may differ from the book's.
 
     Args:
         model: the built model; it is filled in place.
         state_dict: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`),
-            as `torch_module.state_dict()`. `conv3` and `conv4` of `MultiHeadRelationalModule`,
-            which some copies of the class define and none uses, are ignored.
+            as `torch_module.state_dict()` returns it. `conv3` and `conv4` are ignored, because
+            `MultiHeadRelationalModule` does not use them.
 
     Returns:
         `model`.
 
     Raises:
-        InvalidInput: if the model is not built or not the book's, or with a list of all missing,
-            unknown or wrongly shaped names. The model does not change then.
+        InvalidInput: if the model is not built or differs from the book's network, or if names are
+            missing, unknown or have a wrong shape. The message lists all of these names, and the
+            model is unchanged.
 
     Example:
 
@@ -102,7 +103,7 @@ def _relational_module(model):
 
 
 def _attention(block, squeeze):
-    """Return the assignments of a block; with `squeeze`, the original's norms have no head axis."""
+    """Return the assignments of a block; `squeeze`: the original norms have no axis of heads."""
     attention = block.attention
     (linear1,) = block.dense_layers
     assignments = torch_query_key_value(attention, _QUERY_KEY_VALUE)
@@ -130,7 +131,7 @@ def _convolutional_network(model):
 
 
 def _flattened(name, kernel, channels):
-    """Return the assignment of a linear layer on a flattened grid with channels first."""
+    """Return the assignment of a linear layer that reads a flattened, channels-first grid."""
     features, units = kernel.shape
 
     def channels_last(weight):  # (units, channels * height * width)
@@ -141,7 +142,7 @@ def _flattened(name, kernel, channels):
 
 
 def _check_like_book(kind, model, names, block_names=()):
-    """Raise an `InvalidInput` for a model that does not compute what the book's does."""
+    """Raise an `InvalidInput` if a model does not compute the same function as the book's."""
     book = kind.from_preset("book")
     differences = different_arguments(model, book, names)
     if block_names:

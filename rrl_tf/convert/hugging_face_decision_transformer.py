@@ -1,4 +1,4 @@
-"""Weights of the Decision Transformers on the Hugging Face Hub."""
+"""Load weights of the Decision Transformers on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rrl_tf.convert._assign import Assignment, assign, torch_layer, torch_layer_
 from rrl_tf.convert.min_decision_transformer import check_model, table_assignment
 from rrl_tf.models import DecisionTransformer
 
-# Causal masks of older versions, and GPT-2's unused table of words.
+# Causal masks, which older versions store, and GPT-2's unused word embeddings.
 _LEFTOVERS = re.compile(r"encoder\.(h\.\d+\.attn\.(bias|masked_bias)|wte\.weight)")
 
 
@@ -21,20 +21,22 @@ def hugging_face_decision_transformer(
 ) -> DecisionTransformer:
     """Fill a model with the weights of transformers' `DecisionTransformerModel`.
 
-    Its GPT-2 gives every token position 0. The embedding of this position, a constant vector, is
-    added to the bias of the embedding's norm.
+    In transformers' model, GPT-2 adds the position embedding of index 0 to every token. Our model
+    has no such embedding, so this function adds the vector to the bias of the layer normalisation
+    that produces the tokens.
 
     Args:
-        model: the built model, `DecisionTransformer.from_preset("paper", max_timestep=4096, ...)`
-            with the checkpoint's sizes; it is filled in place.
+        model: a built `DecisionTransformer.from_preset("paper", max_timestep=4096, ...)` with the
+            sizes of the checkpoint; it is filled in place.
         state_dict: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`).
 
     Returns:
         `model`.
 
     Raises:
-        InvalidInput: if the model is not built or computes something else, or with a list of all
-            missing, unknown or wrongly shaped names. The model does not change then.
+        InvalidInput: if the model is not built or computes another function than the original, or
+            if names are missing, unknown or have a wrong shape. The message lists all of these
+            names, and the model is unchanged.
 
     Example:
 
@@ -50,7 +52,7 @@ def hugging_face_decision_transformer(
     check_model(model, "paper")
     embedding = model.embedding
     gain, bias = torch_layer_norm("embed_ln", embedding.norm)
-    # The checkpoint has any number of positions, of which the first is used.
+    # The checkpoint may have any number of position embeddings. Only the first one is used.
     table: Any = state_dict.get("encoder.wpe.weight")
     positions = np.shape(table)[0] if np.ndim(table) else 1
     bias = Assignment(
@@ -89,7 +91,7 @@ def _block(name, block):
 
 
 def _conv1d(name, dense):
-    """Return the assignments of GPT-2's `Conv1D`, a linear layer with our layout `(in, out)`."""
+    """Return the assignments of GPT-2's `Conv1D`, a linear layer whose weight is `(in, out)`."""
     return [
         Assignment(dense.kernel, {f"{name}.weight": tuple(dense.kernel.shape)}),
         Assignment(dense.bias, {f"{name}.bias": tuple(dense.bias.shape)}),
@@ -97,7 +99,7 @@ def _conv1d(name, dense):
 
 
 def _query_key_value(name, block):
-    """Return the assignments of one layer `[q | k | v]` to our two, `[q]` and `[k | v]`."""
+    """Return the assignments of one layer `[q | k | v]` to our two layers, `[q]` and `[k | v]`."""
     width = block.query.units
     weight = {f"{name}.weight": (width, 3 * width)}
     bias = {f"{name}.bias": (3 * width,)}

@@ -1,4 +1,4 @@
-"""Weights of min-decision-transformer."""
+"""Load weights of the repository min-decision-transformer."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ def min_decision_transformer(
     """Fill a model with the weights of min-decision-transformer's `DecisionTransformer`.
 
     Args:
-        model: the built model, `DecisionTransformer.from_preset("min-dt", ...)` of any size; it is
-            filled in place.
+        model: a built `DecisionTransformer.from_preset("min-dt", ...)` of any size; it is filled in
+            place.
         state_dict: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`),
-            as `torch_module.state_dict()` and its `.pt` files hold them.
+            as `torch_module.state_dict()` returns it and the repository's `.pt` files contain it.
 
     Returns:
         `model`.
 
     Raises:
-        InvalidInput: if the model is not built or computes something else, or with a list of all
-            missing, unknown or wrongly shaped names. The model does not change then.
+        InvalidInput: if the model is not built or computes another function than the original, or
+            if names are missing, unknown or have a wrong shape. The message lists all of these
+            names, and the model is unchanged.
 
     Example:
 
@@ -75,7 +76,7 @@ def min_decision_transformer(
 
 
 def check_model(model: DecisionTransformer, preset: str) -> None:
-    """Raise an `InvalidInput` unless the model is built and computes what the architecture does."""
+    """Raise an `InvalidInput` unless the model is built and has the architecture, of any size."""
     check_built(model, [DecisionTransformer], "model.build()")
     original = DecisionTransformer.from_preset(preset, state_size=1, action_size=1)
     # Dropout rates, sizes and initialisers do not change the meaning of the weights.
@@ -85,13 +86,13 @@ def check_model(model: DecisionTransformer, preset: str) -> None:
 
 
 def table_assignment(name: str, embedding: keras.layers.Layer) -> Assignment:
-    """Return the assignment of the table of time steps."""
+    """Return the assignment of the embedding table of the time steps."""
     table = embedding.timestep.embeddings
     return Assignment(table, {f"{name}.weight": tuple(table.shape)})
 
 
 def _key_value(name, dense):
-    """Return the assignments of two linear layers to our one."""
+    """Return the assignments of the original's key and value layers to our one layer."""
     inputs, outputs = dense.kernel.shape
     half = outputs // 2
     names = (f"{name}.k_net", f"{name}.v_net")

@@ -1,4 +1,4 @@
-"""Weights of the two networks of a blog on self-attention and MNIST."""
+"""Load weights of two MNIST networks from a blog post on self-attention."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ Network = TypeVar("Network", PatchAttentionClassifier, MLPClassifier)
 def patch_mnist(model: Network, state_dict: Mapping[str, Any]) -> Network:
     """Fill a model with the weights of one of the blog's PyTorch networks.
 
-    The models are `PatchAttentionClassifier.from_preset("patch-mnist")` for the network with
+    The model is `PatchAttentionClassifier.from_preset("patch-mnist")` for the network with
     attention, and `MLPClassifier.from_preset("patch-mnist")` for the `MLP`. Sizes may differ.
 
     Args:
         model: the built model; it is filled in place.
         state_dict: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`),
-            as `torch_module.state_dict()`.
+            as `torch_module.state_dict()` returns it.
 
     Returns:
         `model`.
 
     Raises:
-        InvalidInput: if the model is not built or not the blog's, or with a list of all missing,
-            unknown or wrongly shaped names. The model does not change then.
+        InvalidInput: if the model is not built or differs from the blog's network, or if names are
+            missing, unknown or have a wrong shape. The message lists all of these names, and the
+            model is unchanged.
 
     Example:
 

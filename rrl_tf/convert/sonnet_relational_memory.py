@@ -1,4 +1,4 @@
-"""Weights of DeepMind's Relational Memory Core in Sonnet 1."""
+"""Load weights of DeepMind's Relational Memory Core in Sonnet 1."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ def sonnet_relational_memory(
     """Fill a cell with the weights of Sonnet 1's `RelationalMemory`.
 
     Args:
-        cell: the built `RelationalMemoryCell`, `layer.cell` of a `RelationalMemory`; it is filled
-            in place. A learned start, which the original does not have, does not change.
-        variables: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`),
-            as a TensorFlow 1 checkpoint holds them: `"relational_memory/linear/w"`.
+        cell: a built `RelationalMemoryCell`, such as `layer.cell` of a `RelationalMemory` layer; it
+            is filled in place. A trainable initial memory is unchanged, because the original has
+            none.
+        variables: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`).
+            Names are those of a TensorFlow 1 checkpoint, such as `"relational_memory/linear/w"`.
         scope: prefix of the original's names.
 
     Returns:
         `cell`.
 
     Raises:
-        InvalidInput: if the cell is not built, or with a list of all missing, unknown or wrongly
-            shaped names. The cell does not change then.
+        InvalidInput: if the cell is not built, or if names are missing, unknown or have a wrong
+            shape. The message lists all of these names, and the cell is unchanged.
 
     Example:
 
@@ -47,7 +48,9 @@ def sonnet_relational_memory(
 
 
 def _variables(cell):
-    """Return our variables under the original's names, numbered in its order of creation.
+    """Return a dict original name -> our variable.
+
+    Sonnet numbers layers in the order in which it creates them.
 
     Both implementations order the columns of queries, keys and values as `[head][q | k | v]`, and
     the columns of the gates as `[input | forget]`.

@@ -1,4 +1,4 @@
-"""Supervised data sets and generators: NumPy in, NumPy or `tf.data` out."""
+"""Provide datasets and generators for supervised learning, as NumPy arrays or `tf.data`."""
 
 from rrl_tf._lazy import lazy_attributes
 

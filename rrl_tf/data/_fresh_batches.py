@@ -1,4 +1,4 @@
-"""The base class of data sets whose batches are sampled."""
+"""Define `FreshBatches`, the base class of datasets whose batches are sampled."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from rrl_tf._arguments import batch_generator, natural, positive_int
 
 
 class FreshBatches(keras.utils.PyDataset):
-    """A data set for `fit` whose batches never repeat; a subclass defines `draw`.
+    """A dataset for `fit` that samples new batches in every epoch; a subclass defines `draw`.
 
-    A batch depends only on the seed, the epoch and its index, so that a resumed training sees the
-    batches that it would have seen.
+    A batch depends only on the seed, the epoch and its index in the epoch. A resumed training
+    therefore gets the same batches as an uninterrupted one.
 
     Args:
-        steps: batches per epoch.
-        seed: int from 0 up.
-        epoch: number of the first epoch. Keras also counts once before the first epoch.
+        steps: number of batches per epoch.
+        seed: non-negative integer.
+        epoch: number of the first epoch, not negative. Keras calls `on_epoch_end` once before
+            training, so training itself begins with `epoch + 1`.
         **kwargs: arguments of `keras.utils.PyDataset`.
 
     Raises:
-        InvalidInput: if `steps` is not positive, or the seed or epoch is negative.
+        InvalidInput: if `steps` is not positive, or `seed` or `epoch` is negative.
     """
 
     def __init__(self, steps: int, seed: int, epoch: int, **kwargs: Any) -> None:
@@ -32,7 +33,7 @@ class FreshBatches(keras.utils.PyDataset):
         self.seed, self.epoch = natural("seed", seed), natural("epoch", epoch)
 
     def draw(self, rng: np.random.Generator) -> tuple[Any, np.ndarray]:
-        """Return the inputs and targets of a batch."""
+        """Sample the inputs and targets of one batch."""
         raise NotImplementedError
 
     def __len__(self) -> int:

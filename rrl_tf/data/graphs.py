@@ -1,4 +1,4 @@
-"""Random graphs with the question which nodes are connected with a marked one."""
+"""Sample random graphs for the task of finding the nodes connected to a marked node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rrl_tf.errors import InvalidInput
 
 
 class Graphs(NamedTuple):
-    """M undirected graphs of N nodes, one of them marked.
+    """M undirected graphs of N nodes, each graph with one marked node.
 
     Attributes:
         nodes: `(M, N, 2)` float32, (1, 0) for the marked node and (0, 1) for the others.
-        edges: `(M, N, N)` bool, symmetric, without loops.
-        distances: `(M, N)` int32, edges on the shortest path from the marked node; -1 for none.
+        edges: `(M, N, N)` bool, symmetric; no node has an edge to itself.
+        distances: `(M, N)` int32, length of the shortest path from the marked node in edges, or -1
+            for nodes that are not connected to it.
     """
 
     nodes: np.ndarray
@@ -29,23 +30,24 @@ class Graphs(NamedTuple):
 def random_graphs(
     num_graphs: int, num_nodes: int, neighbors: tuple[float, float] = (1.0, 2.0), seed: Seed = 0
 ) -> Graphs:
-    """Sample graphs in which every two nodes are connected by an edge with equal probability.
+    """Sample graphs in which any two nodes have an edge with the same probability.
 
-    With about one neighbour per node, such a graph has components of many sizes, with long shortest
-    paths (Erdős and Rényi, 1960).
+    If nodes have about one neighbour on average, such a graph has components of many sizes and long
+    shortest paths (Erdős and Rényi, 1960).
 
     Args:
-        num_graphs: M.
-        num_nodes: N.
-        neighbors: bounds of a node's mean number of neighbours, which each graph draws uniformly.
+        num_graphs: number of graphs M.
+        num_nodes: number of nodes N per graph.
+        neighbors: `(low, high)`. Each graph draws the expected number of neighbours of its nodes
+            uniformly from this range.
         seed: int, sequence of ints or `numpy.random.Generator`.
 
     Returns:
         `Graphs`.
 
     Raises:
-        InvalidInput: if a number is not positive, `neighbors` exceeds the number of other nodes or
-            is not in ascending order, or the seed is invalid.
+        InvalidInput: if a number of graphs or nodes is not positive, `neighbors` is not two
+            ascending numbers from 0 to N - 1, or the seed is invalid.
 
     Example:
 
@@ -59,7 +61,7 @@ def random_graphs(
         number_from("neighbors", each, 0, size - 1)
     if len(pair) != 2 or pair[0] > pair[1]:
         raise InvalidInput(
-            f"neighbors must be two numbers, the smaller one first; received {neighbors!r}"
+            f"`neighbors` must be two numbers, the smaller one first; received {neighbors!r}"
         )
     rng = random_generator(seed)
     probability = rng.uniform(*pair, size=(count, 1, 1)) / max(size - 1, 1)
@@ -72,7 +74,7 @@ def random_graphs(
 
 
 def _distances(edges, marked):
-    """Return distances from the marked nodes `(M, N)`, -1 for unreachable ones, breadth first."""
+    """Return the distances `(M, N)` from the marked nodes by breadth-first search, or -1."""
     rows = np.arange(len(edges))
     distances = np.full(edges.shape[:2], -1, np.int32)
     distances[rows, marked] = 0
@@ -83,18 +85,19 @@ def _distances(edges, marked):
 
 
 class RandomGraphs(FreshBatches):
-    """New graphs in every batch, for `fit`.
+    """A dataset for `fit` that samples new graphs in every batch.
 
-    Inputs are `{"nodes", "edges"}`, and targets are 1 for nodes connected with the marked one and 0
-    for others. No seed of `random_graphs` below 2**128 gives the same graphs.
+    Inputs are a dict with the keys `"nodes"` and `"edges"`, as in `Graphs`. Targets `(B, N)` are 1
+    for nodes that are connected to the marked node and 0 for the others. No seed below 2**128 gives
+    the same graphs in `random_graphs`, which can therefore generate test data.
 
     Args:
-        batch_size: B, graphs in a batch.
+        batch_size: number of graphs B in a batch.
         steps, seed, epoch: as in `FreshBatches`.
         num_nodes, neighbors: as in `random_graphs`.
 
     Raises:
-        InvalidInput: as `random_graphs`.
+        InvalidInput: if an argument is invalid, as in `FreshBatches` and `random_graphs`.
 
     Example:
 
@@ -116,14 +119,14 @@ class RandomGraphs(FreshBatches):
     ) -> None:
         super().__init__(steps, seed, epoch, **kwargs)
         self.batch_size, self.num_nodes, self.neighbors = batch_size, num_nodes, neighbors
-        self[0]  # raises for invalid arguments
+        self[0]  # raises an error for invalid arguments
 
     def draw(self, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return the graphs of a batch, and which nodes are connected with the marked one."""
+        """Sample the inputs and targets of one batch."""
         return connected(random_graphs(self.batch_size, self.num_nodes, self.neighbors, rng))
 
 
 def connected(graphs: Graphs) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return a model's inputs, and which nodes `(M, N)` are connected with the marked one."""
+    """Return inputs for a model, and targets `(M, N)`: 1 for nodes connected to the marked node."""
     inputs = {"nodes": graphs.nodes, "edges": graphs.edges}
     return inputs, (graphs.distances >= 0).astype("int32")

@@ -1,4 +1,4 @@
-"""MNIST from TensorFlow Datasets or the original files, and as batches for `fit`."""
+"""Load MNIST from TensorFlow Datasets or the original files, and make batches for `fit`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
-"""Original names of images and labels, with or without `.gz`."""
+"""Names of the original files of images and labels, which may also end in `.gz`."""
 
 Preprocess = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-"""From images `(B, 28, 28)` uint8 and a seed `(2,)` to a model's input, as `Perturbation`."""
+"""Function of images `(B, 28, 28)` uint8 and a seed `(2,)` that returns a model's input."""
 
 
 class Split(NamedTuple):
-    """Images and labels.
+    """Images and labels of a part of the dataset.
 
     Attributes:
         images: `(M, 28, 28)` uint8.
@@ -42,18 +42,18 @@ class Split(NamedTuple):
 def load_mnist(folder: str | os.PathLike | None = None) -> dict[str, Split]:
     """Load the 60,000 training images and the 10,000 test images.
 
-    Both sources give the same arrays in the same order, sorted by the images' bytes, so that a seed
-    selects the same images. TensorFlow Datasets shuffles them when it builds its files.
+    The images are sorted by their bytes, because TensorFlow Datasets shuffles them when it builds
+    its files. The arrays, and the images that a seed selects, are then the same for both sources.
 
     Args:
         folder: path of a folder with the four original files, or of a data folder of TensorFlow
             Datasets, which downloads missing data. `None` is `~/tensorflow_datasets`.
 
     Returns:
-        Dict `"train"`, `"test"` → `Split`.
+        A dict with the keys `"train"` and `"test"`, whose values are a `Split`.
 
     Raises:
-        InvalidInput: if the data are not available, or a file is damaged.
+        InvalidInput: if MNIST is not available, or a file is damaged.
 
     Example:
         >>> splits = load_mnist()  # doctest: +SKIP
@@ -61,7 +61,9 @@ def load_mnist(folder: str | os.PathLike | None = None) -> dict[str, Split]:
         (10000, 28, 28)
     """
     if folder is not None and not pathlib.Path(folder).is_dir():
-        raise InvalidInput(f"MNIST's folder must exist; received {str(folder)!r}. {_WAYS_OUT}")
+        raise InvalidInput(
+            f"`folder` must be an existing folder with MNIST; received {str(folder)!r}. {_WAYS_OUT}"
+        )
     if folder is not None and any(_find(folder, name) for pair in FILES.values() for name in pair):
         splits = {split: _read_files(folder, *names) for split, names in FILES.items()}
     else:
@@ -70,10 +72,10 @@ def load_mnist(folder: str | os.PathLike | None = None) -> dict[str, Split]:
 
 
 _WAYS_OUT = (
-    "Either put the four original files into one folder and name it "
-    f"({', '.join(f'{name}.gz' for pair in FILES.values() for name in pair)}), or run "
-    "`python -m tensorflow_datasets.scripts.cli.main build mnist` where there is a network, and "
-    "copy its ~/tensorflow_datasets/mnist"
+    "Either pass a folder with the four original files "
+    f"({', '.join(f'{name}.gz' for pair in FILES.values() for name in pair)}). Or run "
+    "`python -m tensorflow_datasets.scripts.cli.main build mnist` on a machine with network access "
+    "and copy the resulting ~/tensorflow_datasets/mnist to this machine"
 )
 
 
@@ -84,8 +86,8 @@ def _sorted(split: Split) -> Split:
 
 
 def _read_tensorflow_datasets(folder: str | os.PathLike | None) -> dict[str, Split]:
-    # Not needed for the original files; the import takes seconds.
-    tfds = optional_package("tensorflow_datasets", "MNIST where its original files are not")
+    # Imported here because the import takes seconds and the original files do not need it.
+    tfds = optional_package("tensorflow_datasets", "MNIST without its original files")
     tfds.disable_progress_bar()
     try:
         builder = tfds.builder("mnist", data_dir=folder)
@@ -106,13 +108,13 @@ def _read_tensorflow_datasets(folder: str | os.PathLike | None) -> dict[str, Spl
 
 
 def _look_up_host() -> None:
-    """Raise an error at once without a network, where the download would try for minutes."""
+    """Raise an error at once if there is no network; the download would retry for minutes."""
     if not urllib.request.getproxies():
         socket.getaddrinfo("storage.googleapis.com", 443)
 
 
 def _find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
-    """Return the file of that name, compressed or not, or `None`."""
+    """Return the path of the file with this name, with or without `.gz`, or `None`."""
     paths = (pathlib.Path(folder) / f"{name}{suffix}" for suffix in ("", ".gz"))
     return next((path for path in paths if path.exists()), None)
 
@@ -121,20 +123,23 @@ def _read_files(folder: str | os.PathLike, images_name: str, labels_name: str) -
     names = images_name, labels_name
     files = {name: file for name in names if (file := _find(folder, name))}
     if missing := [name for name in names if name not in files]:
-        raise InvalidInput(f"{folder} lacks {' and '.join(missing)} (or the same with .gz)")
+        raise InvalidInput(
+            f"`folder` must contain all four files of MNIST; {str(folder)!r} lacks "
+            f"{' and '.join(missing)}, with or without .gz"
+        )
     images = _read_idx(files[images_name], dimensions=3)
     labels = _read_idx(files[labels_name], dimensions=1).astype("int64")
     if images.shape != (len(labels), 28, 28) or not 0 <= labels.max(initial=-1) <= 9:
         raise InvalidInput(
-            f"{files[images_name]} and {files[labels_name]} must hold images of 28 x 28 and as "
-            f"many labels from 0 to 9; received images {images.shape} and labels {labels.shape}, "
-            f"the largest {labels.max(initial=-1)}"
+            f"{files[images_name]} must hold images of 28 x 28 pixels, and {files[labels_name]} as "
+            f"many labels from 0 to 9; received images of shape {images.shape} and labels of shape "
+            f"{labels.shape} up to {labels.max(initial=-1)}"
         )
     return Split(images, labels)
 
 
 def _read_idx(file: pathlib.Path, dimensions: int) -> np.ndarray:
-    """Read an array of unsigned bytes: a magic number, one size per dimension, then the bytes."""
+    """Read an IDX file, which consists of a magic number, the size per dimension and the bytes."""
     try:
         content = file.read_bytes()
         if file.suffix == ".gz":
@@ -145,7 +150,7 @@ def _read_idx(file: pathlib.Path, dimensions: int) -> np.ndarray:
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise InvalidInput(
-            f"{file} must be a whole file of unsigned bytes in {dimensions} dimensions; "
+            f"{file} must be a complete IDX file of unsigned bytes in {dimensions} dimensions; "
             f"received {error}"
         ) from error
 
@@ -153,11 +158,12 @@ def _read_idx(file: pathlib.Path, dimensions: int) -> np.ndarray:
 def preprocessed(
     split: Split, preprocess: Preprocess, seed: int, batch_size: int = 1000
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Preprocess a whole split; the same seed gives the same arrays.
+    """Preprocess all images of a split; the same seed and batch size give the same arrays.
 
     Args:
-        split: `Split`.
-        preprocess: function of `(images (B, 28, 28) uint8, seed (2,))` → the model's input.
+        split: the images and labels.
+        preprocess: function of images `(B, 28, 28)` uint8 and a seed `(2,)` that returns the
+            model's input.
         seed: int.
         batch_size: number of images per call of `preprocess`.
 
@@ -185,16 +191,17 @@ def batches(
     first_step: int = 0,
     replacement: bool = False,
 ) -> tf.data.Dataset:
-    """Return an endless stream of training batches; a batch depends on the seed and step only.
+    """Return an endless dataset of training batches, each determined by the seed and its step.
 
     Args:
-        split: `Split`.
-        batch_size: B.
-        preprocess: function of `(images (B, 28, 28) uint8, seed (2,))` → the model's input, such as
-            a `Perturbation`.
+        split: the images and labels.
+        batch_size: number of images B in a batch.
+        preprocess: function of images `(B, 28, 28)` uint8 and a seed `(2,)` that returns the
+            model's input, such as a `Perturbation`.
         seed: int.
-        first_step: int, the first step of a resumed run.
-        replacement: whether each image is drawn from all, or each image occurs once per epoch.
+        first_step: number of the first batch; a resumed run passes the steps already taken.
+        replacement: whether to draw images with replacement. If `False`, every image occurs once
+            per epoch.
 
     Returns:
         `tf.data.Dataset` of `(inputs (B, 28, 28, 1), labels (B,))`.
@@ -222,11 +229,11 @@ def batches(
 
 
 def _shuffled(position, size, seed):
-    """Return the image at a position of an endless sequence of permutations of `size` images."""
+    """Return image numbers at positions of an endless sequence of permutations of `size` images."""
     permutation = tf.cast(position // size, tf.int32)
-    seed = seed if seed < 2**31 else seed - 2**32  # the same 32 bits
+    seed = seed if seed < 2**31 else seed - 2**32  # the int32 with the same bits
     seeds = tf.stack([tf.fill((len(position),), seed), 0 * permutation, permutation], axis=1)
-    # Unlike tf.random.experimental.index_shuffle, this accepts one seed per index.
+    # `tf.random.experimental.index_shuffle` does not accept one seed per index; the raw op does.
     return tf.raw_ops.RandomIndexShuffle(
         index=position % size, seed=seeds, max_index=tf.cast(size - 1, tf.int64)
     )

@@ -1,4 +1,4 @@
-"""The Nth farthest task: find the vector that is the n-th farthest from vector m."""
+"""Sample questions of the Nth farthest task: which vector is the n-th farthest from vector m?"""
 
 from __future__ import annotations
 
@@ -25,30 +25,34 @@ def sample_nth_farthest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sample questions of the Nth farthest task with their answers.
 
-    A question is a sequence of `num_vectors` vectors, uniform in [-1, 1)^dimension, each with its
-    label. The labels are a random permutation of 0 ... num_vectors - 1. Every row repeats the
-    question, a label m and a rank n. The answer is a label. It depends on the distances of all
-    vectors to vector m, and is therefore unknown before vector m and rarely known before the end.
+    A question has `num_vectors` vectors, drawn uniformly from [-1, 1)^dimension. Their labels are a
+    random permutation of 0 ... num_vectors - 1. The question names a label m and a rank n; the
+    answer is the label of the vector with rank n among the distances to vector m. A model reads the
+    question as a sequence of rows, one per vector, and each row repeats m and n. The answer depends
+    on all vectors, so the model can rarely know it before the last row.
 
     Args:
-        batch_size: B, number of questions.
-        num_vectors: T, vectors in a question; also the number of labels and of ranks.
+        batch_size: number of questions B.
+        num_vectors: number of vectors T in a question, and of labels and ranks.
         dimension: size of a vector.
-        order: `"paper"`: n = 0 is the farthest vector, n = T - 1 vector m itself; a row is
-            [vector, label, n, m]. `"sonnet"`, the actual data of Sonnet's example: n = 0 is vector
-            m and n = T - 1 the farthest; a row is [vector, label, m, n].
+        order: order of ranks and of the parts of a row. `"paper"`: n = 0 is the farthest vector,
+            n = T - 1 is vector m itself, and a row is [vector, label, n, m]. `"sonnet"`, as in the
+            code of Sonnet's example: n = 0 is vector m itself, n = T - 1 is the farthest vector,
+            and a row is [vector, label, m, n].
         seed: int, sequence of ints or `numpy.random.Generator`.
-        active_vectors: number of rows, at random places, that hold a vector, for an easier task of
-            the same shape; `None` is all. Other rows are zero, and n is below this number.
-        active_dimensions: number of nonzero numbers of a vector; `None` is all.
+        active_vectors: number of vectors in a question, for an easier task of the same shape;
+            `None` is T. They are in random rows. The vector and label of the other rows are zero,
+            and n is smaller than `active_vectors`.
+        active_dimensions: number of leading components of a vector that are not zero; `None` is
+            `dimension`.
 
     Returns:
-        Sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m as one-hot vectors, and
-        answers `(B,)` int32.
+        `(sequences, answers)`: sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m
+        as one-hot vectors, and answers `(B,)` int32, which are labels.
 
     Raises:
-        InvalidInput: if a size is not positive, an active number exceeds its size, or the order or
-            seed is invalid.
+        InvalidInput: if a size is not positive, `active_vectors` or `active_dimensions` is larger
+            than its size, or the order or seed is invalid.
 
     Example:
 
@@ -91,7 +95,7 @@ def _drawn(
 def _sequences(
     vectors: np.ndarray, labels: np.ndarray, active: np.ndarray, question: tuple[np.ndarray, ...]
 ) -> np.ndarray:
-    """Return every vector with its label and with the question, which all rows repeat."""
+    """Return the rows of every question; a row is a vector, its label and the question (n, m)."""
     count = labels.shape[1]
     one_hot = np.eye(count, dtype="float32")
     rows = [np.repeat(one_hot[part][:, None], count, axis=1) for part in question]
@@ -100,7 +104,7 @@ def _sequences(
 
 
 def _ranked(vectors: np.ndarray, active: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Return the rows of each question, `(B, T)`, in ascending distance from the reference."""
+    """Return row numbers `(B, T)` in ascending order of the distance to row `reference`."""
     center = vectors[np.arange(len(vectors)), reference][:, None]
     distances = ((vectors - center) ** 2).sum(axis=-1)  # (B, T)
     return np.argsort(np.where(active, distances, np.inf), axis=1)
@@ -117,22 +121,25 @@ def _part_of(name: str, value: int | None, whole: int) -> int:
 def nth_farthest_floors(
     num_vectors: int = 8, dimension: int = 16, num_questions: int = 200_000, seed: int = 0
 ) -> dict[str, float]:
-    """Estimate the accuracy of policies that do not compare vectors with each other.
+    """Estimate the accuracy of baselines that do not compare vectors with each other.
 
-    `"chance"` answers any label. `"no geometry"` recognises the rank of vector m itself, and
-    otherwise answers any other label. `"norms only"` also recognises it, and otherwise uses the
-    lengths of the vectors as their distances to m. Only an accuracy above the last one shows that a
-    model compares vectors. Both orders of the task have the same floors.
+    - `"chance"` answers a random label.
+    - `"no geometry"` answers m if n is the rank of vector m itself, and else a random other label.
+    - `"norms only"` also answers m in this case; otherwise, it ranks the vectors by their norms
+      instead of their distances to vector m.
+
+    Only an accuracy above that of `"norms only"` shows that a model compares vectors. The
+    accuracies are the same for both orders of the task.
 
     Args:
-        num_vectors: T, vectors in a question.
+        num_vectors: number of vectors T in a question.
         dimension: size of a vector.
-        num_questions: number of simulated questions; the standard error of a floor is at most
+        num_questions: number of simulated questions. The standard error of an accuracy is at most
             `0.5 / sqrt(num_questions)`.
         seed: int.
 
     Returns:
-        A dict policy → fraction of correct answers, from 0 to 1.
+        A dict baseline → accuracy, from 0 to 1.
 
     Raises:
         InvalidInput: if a size is not positive.
@@ -163,20 +170,24 @@ def nth_farthest_floors(
 
 
 class NthFarthest(FreshBatches):
-    """New questions in every batch, for `fit`.
+    """A dataset for `fit` that samples new questions in every batch.
 
-    No seed of `sample_nth_farthest` below 2**128 gives the same questions.
+    No seed below 2**128 gives the same questions in `sample_nth_farthest`, which can therefore
+    generate test data.
 
     Args:
-        batch_size: B, questions in a batch.
+        batch_size: number of questions B in a batch.
         steps, seed, epoch: as in `FreshBatches`.
         num_vectors, dimension, order: as in `sample_nth_farthest`.
-        stages: sequence of pairs (active vectors, active dimensions), from the easiest to the
-            hardest task. The attribute `stage` is the index of the current one. By default the only
-            stage is the whole task.
+        stages: stages of a curriculum from the easiest to the hardest: pairs (`active_vectors`,
+            `active_dimensions`) as in `sample_nth_farthest`. By default, there is one stage, the
+            full task.
+
+    Attributes:
+        stage: index of the current stage; set it to move to another stage.
 
     Raises:
-        InvalidInput: as `sample_nth_farthest`.
+        InvalidInput: if an argument is invalid, as in `FreshBatches` and `sample_nth_farthest`.
 
     Example:
 
@@ -206,11 +217,11 @@ class NthFarthest(FreshBatches):
         self.num_vectors, self.dimension, self.order = num_vectors, dimension, order
         self.stages = tuple(stages)
         self.stage = 0
-        for stage in self.stages:  # raises for invalid arguments
+        for stage in self.stages:  # raises an error for invalid arguments
             self._sample(0, stage)
 
     def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the questions and answers of a batch of the current stage."""
+        """Sample the questions and answers of one batch of the current stage."""
         return self._sample(rng, self.stages[self.stage])
 
     def _sample(self, seed, stage):

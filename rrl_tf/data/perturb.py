@@ -1,4 +1,4 @@
-"""Random shifts, rotations and spots for batches of digits, as TensorFlow operations.
+"""Shift, rotate and spot batches of digits at random, with TensorFlow operations.
 
 Equal seeds give equal perturbations.
 """
@@ -13,21 +13,24 @@ import tensorflow as tf
 from rrl_tf.errors import InvalidInput
 
 _EXTRA_SPOTS = 30
-"""`5 |normal|` exceeds this only beyond 6 deviations, two in a billion, and is clipped to it."""
+"""Limit of the random part `5 |normal|` of the number of spots, which exceeds it once in 5e8."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Perturbation:
-    """Random shifts, rotations and spots, as in chapter 10 of the book.
+    """A random perturbation of images, as in chapter 10 of "Deep RL in Action".
+
+    It rotates and shifts an image, sets some of its pixels to white, and divides it by its largest
+    value.
 
     Attributes:
-        shift: pixels; along either axis an integer from -shift to shift - 1.
-        rotation: degrees; an integer from -rotation to rotation - 1.
-        spots: number of white pixels of an image: `int(spots + 5 |normal|)` places, drawn with
-            replacement. 0 adds none.
+        shift: range of the shift in pixels, an integer from -shift to shift - 1 along each axis.
+        rotation: range of the rotation in degrees, an integer from -rotation to rotation - 1.
+        spots: minimum number of pixels set to white. The number is `int(spots + 5 |normal|)`; the
+            pixels are drawn with replacement. 0 adds no spots.
 
     Raises:
-        InvalidInput: if one of them is negative.
+        InvalidInput: if an attribute is negative.
 
     Example:
         >>> images = tf.zeros((2, 28, 28), tf.uint8)
@@ -45,7 +48,7 @@ class Perturbation:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value < 0:
-                raise InvalidInput(f"{name} must not be negative; received {value!r}")
+                raise InvalidInput(f"`{name}` must not be negative; received {value!r}")
 
     def __call__(self, images: Any, seed: Any) -> tf.Tensor:
         """Perturb images `(B, height, width)` uint8 to `(B, height, width, 1)` float32 in [0, 1].
@@ -67,7 +70,7 @@ class Perturbation:
 
 
 def clean(images: Any, seed: Any = None) -> tf.Tensor:
-    """Return unperturbed digits in the same form: `(B, height, width, 1)` float32 in [0, 1].
+    """Return the images unperturbed, in the form of `Perturbation`; `seed` has no effect.
 
     Example:
         >>> clean(tf.zeros((2, 28, 28), tf.uint8)).shape
@@ -98,15 +101,16 @@ def brightened(images: tf.Tensor) -> tf.Tensor:
 
 
 def rotate_and_shift(images: tf.Tensor, degrees: Any, shift: Any) -> tf.Tensor:
-    """Rotate each image about its centre, then shift it; pixels from outside are 0.
+    """Rotate each image about its centre, then shift it.
 
-    Pixels have the nearest value at their source position, as in torchvision's `affine`, which the
-    book uses.
+    A pixel of the result has the value of the nearest pixel at its position before the rotation and
+    shift, or 0 if this position is outside of the image. Torchvision's `affine`, which the book
+    uses, does the same.
 
     Args:
         images: `(B, height, width, C)` float.
-        degrees: `(B,)`, clockwise.
-        shift: `(B, 2)`, pixels to the right and down.
+        degrees: `(B,)`, angles of the clockwise rotations.
+        shift: `(B, 2)`, shifts to the right and down in pixels.
 
     Returns:
         `(B, height, width, C)`.
@@ -126,10 +130,10 @@ def rotate_and_shift(images: tf.Tensor, degrees: Any, shift: Any) -> tf.Tensor:
     from_x = _nearest(cos * x + sin * y + middle_x)  # (B, height, width)
     from_y = _nearest(cos * y - sin * x + middle_y)
     inside = (from_x >= 0) & (from_x < width) & (from_y >= 0) & (from_y < height)
-    # Positions outside use one more pixel after the last, which is 0.
-    place = tf.where(inside, from_y * width + from_x, height * width)
+    # Positions outside of the image refer to an additional last pixel, which is 0.
+    source = tf.where(inside, from_y * width + from_x, height * width)
     pixels = tf.pad(tf.reshape(images, (batch, height * width, channels)), ((0, 0), (0, 1), (0, 0)))
-    return tf.ensure_shape(tf.gather(pixels, place, batch_dims=1), images.shape)
+    return tf.ensure_shape(tf.gather(pixels, source, batch_dims=1), images.shape)
 
 
 def add_spots(images: tf.Tensor, count: Any, seed: Any, most: int) -> tf.Tensor:
@@ -137,9 +141,9 @@ def add_spots(images: tf.Tensor, count: Any, seed: Any, most: int) -> tf.Tensor:
 
     Args:
         images: `(B, height, width, 1)` float.
-        count: `(B,)` int, number of pixels, drawn with replacement.
+        count: `(B,)` int, number of pixels per image, drawn with replacement.
         seed: pair of integers.
-        most: upper bound of `count`, to which larger counts are clipped.
+        most: maximum number of pixels per image; a larger `count` is clipped.
 
     Returns:
         `(B, height, width, 1)`.
@@ -167,10 +171,10 @@ def _integers(seed, shape, limit):
     return tf.random.stateless_uniform(shape, seed, -limit, limit, dtype=tf.int32)
 
 
-def _nearest(place):
-    # Half a pixel is rounded up. The margin keeps rounding errors of sines and cosines on one side
-    # of the halves that right angles produce.
-    return tf.cast(tf.floor(place + (0.5 + 1e-4)), tf.int32)
+def _nearest(position):
+    # Half a pixel is rounded up. Rotations by right angles give exact halves up to rounding errors;
+    # the margin of 1e-4 makes sure that these are also rounded up.
+    return tf.cast(tf.floor(position + (0.5 + 1e-4)), tf.int32)
 
 
 def _sizes(images):

@@ -1,4 +1,4 @@
-"""Sort-of-CLEVR: pictures of six coloured objects, with relational and other questions."""
+"""Sample Sort-of-CLEVR: pictures of six objects with relational and non-relational questions."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _IN_CIRCLE = (_OFFSETS**2).sum(axis=0) <= (RADIUS + 0.5) ** 2
 
 
 class Pictures(NamedTuple):
-    """M pictures with Q questions each, and their objects.
+    """M pictures with Q questions each, and the objects in the pictures.
 
     Attributes:
         images: `(M, 75, 75, 3)` uint8.
-        questions: `(M, Q, 11)` float32.
+        questions: `(M, Q, 11)` float32, bits as `sample_sort_of_clevr` describes.
         answers: `(M, Q)` int32, indices of `ANSWERS`.
-        centers: `(M, 6, 2)`, row and column of each object, in the order of `COLORS`.
-        is_square: `(M, 6)` bool; the others are circles.
+        centers: `(M, 6, 2)`, row and column of each object's centre, in the order of `COLORS`.
+        is_square: `(M, 6)` bool, true for squares and false for circles.
     """
 
     images: np.ndarray
@@ -55,17 +55,23 @@ class Pictures(NamedTuple):
 def sample_sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed = 0) -> Pictures:
     """Sample pictures of Sort-of-CLEVR with questions and answers.
 
-    A white picture contains one object of each of six colours: with equal probability a square of
-    11 x 11 pixels or the circle inside it, which does not touch the edge or other objects. A
-    question is 11 bits: a colour (6), non-relational or relational (2), and one of three kinds (3),
-    see `TEXTS`; colour and kind are uniform. The middle row and column count as upper and left.
-    Distances are between centres; of two equally close or far objects, the first in the order of
-    `COLORS` is the answer. A count includes the object itself.
+    A white picture contains one object of each of six colours. An object is a square of 11 x 11
+    pixels or the circle inside it, with equal probability. Objects do not overlap and lie
+    completely inside the picture.
+
+    A question is 11 bits, made of three one-hot vectors: the colour of an object (6 bits),
+    non-relational or relational (2 bits), and one of three kinds (3 bits), whose texts are in
+    `TEXTS`. Colour and kind are drawn uniformly. These rules decide ambiguous cases:
+
+    - The middle row belongs to the upper half, the middle column to the left.
+    - Distances are those between centres. Of equally close or far objects, the first in the order
+      of `COLORS` is the answer.
+    - The number of objects with the same shape includes the object itself.
 
     Args:
-        num_pictures: M.
-        questions_each: number of non-relational questions of a picture, followed by as many
-            relational ones: Q is twice this.
+        num_pictures: number of pictures M.
+        questions_each: number of non-relational questions per picture, which as many relational
+            questions follow, so Q is twice this number.
         seed: int, sequence of ints or `numpy.random.Generator`.
 
     Returns:
@@ -80,8 +86,8 @@ def sample_sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed
     >>> pictures.images.shape, pictures.questions.shape, pictures.answers.shape
     ((100, 75, 75, 3), (100, 20, 11), (100, 20))
 
-    Source: [Santoro et al., 2017](https://arxiv.org/abs/1706.01427);
-    sizes, colours and the order of the bits as in github.com/kimhc6028/relational-networks.
+    Source: [Santoro et al., 2017](https://arxiv.org/abs/1706.01427). Sizes, colours and the order
+    of the bits are those of github.com/kimhc6028/relational-networks.
     """
     count = positive_int("num_pictures", num_pictures)
     each = positive_int("questions_each", questions_each)
@@ -103,7 +109,7 @@ def sample_sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed
 
 
 def _centers(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return centres `(M, 6, 2)` of squares inside the picture that do not overlap."""
+    """Return centres `(M, 6, 2)` of squares that lie inside the picture and do not overlap."""
     centers = np.empty((count, len(COLORS), 2), np.int64)
     for i in range(len(COLORS)):
         wrong = np.arange(count)
@@ -116,15 +122,15 @@ def _centers(rng: np.random.Generator, count: int) -> np.ndarray:
 
 def _drawn(centers, is_square):
     images = np.full((len(centers), IMAGE_SIZE, IMAGE_SIZE, 3), 255, np.uint8)
-    places = centers[..., None] + _OFFSETS  # (M, 6, 2, 121)
+    pixels = centers[..., None] + _OFFSETS  # (M, 6, 2, 121)
     picture, color, pixel = np.nonzero(is_square[..., None] | _IN_CIRCLE)
-    rows, columns = places[picture, color, :, pixel].T
+    rows, columns = pixels[picture, color, :, pixel].T
     images[picture, rows, columns] = np.array(list(COLORS.values()), np.uint8)[color]
     return images
 
 
 def _answers(centers, is_square):
-    """Return the answers `(M, 6, 6)` for every object to every kind of question."""
+    """Return the answers `(M, 6, 6)` to all questions: `[m, object, kind of question]`."""
     distances = ((centers[:, :, None] - centers[:, None]) ** 2).sum(axis=-1)  # (M, 6, 6)
     farthest = distances.argmax(axis=-1)
     closest = (distances + 2 * IMAGE_SIZE**2 * np.eye(len(COLORS), dtype=int)).argmin(axis=-1)
@@ -145,13 +151,13 @@ def _answers(centers, is_square):
 
 
 def _bits(colors, kinds):
-    """Return one-hot colour, family and kind within the family, `(M, Q, 11)` float32."""
+    """Return questions `(M, Q, 11)` float32: one-hot colour, relational or not, and kind."""
     parts = ((colors, len(COLORS)), (kinds // 3, 2), (kinds % 3, 3))
     return np.concatenate([np.eye(size, dtype="float32")[part] for part, size in parts], axis=-1)
 
 
 def kinds_of(questions: np.ndarray) -> np.ndarray:
-    """Return the index in `TEXTS` of each question, `(...)` for bits `(..., 11)`.
+    """Return the kind of each question: indices of `TEXTS` `(...)` for questions `(..., 11)`.
 
     Example:
 
@@ -175,17 +181,18 @@ def question_text(question: np.ndarray) -> str:
 
 
 class SortOfClevr(FreshBatches):
-    """New pictures in every batch, for `fit`.
+    """A dataset for `fit` that samples new pictures in every batch.
 
-    No seed of `sample_sort_of_clevr` below 2**128 gives the same pictures.
+    Inputs are a dict with the keys `"images"` and `"questions"`. No seed below 2**128 gives the
+    same pictures in `sample_sort_of_clevr`, which can therefore generate test data.
 
     Args:
-        batch_size: B, pictures in a batch.
+        batch_size: number of pictures B in a batch.
         steps, seed, epoch: as in `FreshBatches`.
         questions_each: as in `sample_sort_of_clevr`.
 
     Raises:
-        InvalidInput: if a number is not positive, or a seed or an epoch is negative.
+        InvalidInput: if a size is not positive, or `seed` or `epoch` is negative.
 
     Example:
 
@@ -211,19 +218,22 @@ class SortOfClevr(FreshBatches):
         self.questions_each = positive_int("questions_each", questions_each)
 
     def draw(self, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return the pictures, questions and answers of a batch."""
+        """Sample the inputs and answers of one batch."""
         return examples(sample_sort_of_clevr(self.batch_size, self.questions_each, rng))
 
 
 def examples(pictures: Pictures) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return a model's inputs, with images preprocessed by `ink`, and the answers."""
+    """Return the inputs of a model, with images preprocessed by `ink`, and the answers."""
     inputs = {"images": ink(pictures.images), "questions": pictures.questions}
     return inputs, pictures.answers
 
 
 def ink(images: Any) -> Any:
-    """Invert pictures from [0, 255] to [0, 1], so that white is 0; arrays or tensors.
+    """Invert pictures and scale them from [0, 255] to [0, 1], so that white is 0.
 
-    The zeros with which convolutions pad then look like white paper and not like a black frame.
+    The zero padding of convolutions then looks like white background instead of a black frame.
+
+    Args:
+        images: array or tensor.
     """
     return 1 - images / np.float32(255)

@@ -1,4 +1,4 @@
-"""Texts as sequences of characters, in batches whose rows continue from batch to batch."""
+"""Load a text and cut it into batches of characters for stateful recurrent models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load_text(path: str | os.PathLike | None = None, min_characters: int = 1) ->
 
     Args:
         path: a file in UTF-8. `None` is `SHAKESPEARE`.
-        min_characters: smallest length of the text.
+        min_characters: minimum length of the text in characters.
 
     Returns:
         A string.
@@ -54,10 +54,10 @@ def load_text(path: str | os.PathLike | None = None, min_characters: int = 1) ->
 
 
 class Characters:
-    """The characters of a text and their numbers, 0, 1, ... in the order of their code points.
+    """The characters of a text, numbered 0, 1, ... in the order of their code points.
 
     Args:
-        text: the text.
+        text: text whose characters are numbered.
 
     Example:
 
@@ -81,20 +81,22 @@ class Characters:
             InvalidInput: if a character does not occur in the original text.
         """
         if unknown := sorted(set(text) - set(self._known)):
-            raise InvalidInput(f"characters must be ones of the text; received {unknown[0]!r}")
+            raise InvalidInput(
+                f"`text` must have only characters of the original text; received {unknown[0]!r}"
+            )
         return np.array([self._codes[character] for character in text], "int32")
 
     def decode(self, codes: Sequence[int] | np.ndarray) -> str:
-        """Return the text of a sequence of numbers."""
+        """Return the text of a sequence of character numbers."""
         return "".join(self._known[code] for code in codes)
 
 
 def split_text(codes: np.ndarray, held_out: float = 0.1) -> dict[str, np.ndarray]:
-    """Split a text into its beginning for training, a part for validation and its end for testing.
+    """Split a text into three consecutive parts for training, validation and testing.
 
     Args:
-        codes: `(M,)`, the whole text.
-        held_out: fraction of the text in each of the last two parts.
+        codes: `(M,)`, character numbers of the whole text.
+        held_out: fraction of the text in the validation part, and in the test part.
 
     Returns:
         A dict `"train"`, `"validation"`, `"test"` → array.
@@ -110,19 +112,19 @@ def split_text(codes: np.ndarray, held_out: float = 0.1) -> dict[str, np.ndarray
 
 
 class TextBatches(keras.utils.PyDataset):
-    """A text for `fit`, cut into B rows; a batch is the next T characters of every row.
+    """A dataset for `fit` of a text that is cut into B rows; a batch has T characters of each row.
 
-    A stateful recurrent layer reads every row from its beginning to its end. Targets are the
-    following characters.
+    Row i of a batch continues row i of the previous batch, so a stateful recurrent layer reads each
+    row from its beginning to its end. The target of a character is the next character of the row.
 
     Args:
-        codes: `(M,)` int, the text. Characters at the end of a row that do not fill a batch are
-            left out.
-        batch_size: B.
-        length: T, characters of every row in a batch.
+        codes: `(M,)` int, character numbers of the text. Characters at the end of each row that do
+            not fill a batch are not used.
+        batch_size: number of rows B.
+        length: number of characters T of each row in a batch.
 
     Attributes:
-        rows: `(B, M')`, the rows from beginning to end.
+        rows: `(B, R)`, the character numbers of the rows; `R - 1` is a multiple of T.
 
     Raises:
         InvalidInput: if the text is too short for one batch.
@@ -161,11 +163,12 @@ class TextBatches(keras.utils.PyDataset):
 def character_frequencies_bits(
     train: Sequence[int] | np.ndarray, held_out: Sequence[int] | np.ndarray
 ) -> float:
-    """Return bits per character of held-out text for a model of character frequencies.
+    """Return the loss, in bits per character, of a model that predicts character frequencies.
 
     Args:
-        train: `(M,)` int codes that define the frequencies; one is added to every count.
-        held_out: `(M,)` int codes.
+        train: `(M,)` int, character numbers of the text whose frequencies the model predicts; one
+            is added to every count.
+        held_out: `(K,)` int, character numbers of the text on which the loss is computed.
 
     Example:
 

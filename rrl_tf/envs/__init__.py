@@ -1,4 +1,4 @@
-"""Environments and tasks; importing the package registers the environments with Gymnasium."""
+"""Define environments and tasks; importing this package registers them with Gymnasium."""
 
 import gymnasium
 
@@ -52,7 +52,7 @@ for _size, _rows in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3)):  # as in M
         room_size=_size,
     )
 _register("BoxWorld", "box_world:BoxWorld", check=True)
-# The levels of the packaged preset, and those of the paper.
+# The levels that the pretrained policy trained on, and those of the paper.
 for _size, _boxes, _distractors in ((8, 3, 2), (12, 4, 4)):
     _register(
         f"BoxWorld-{_size}x{_size}",

@@ -1,4 +1,4 @@
-"""Atari games with the preprocessing of the Atari 100k protocol, as tasks."""
+"""Define Atari games as tasks, with the preprocessing of the Atari 100k protocol."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from rrl_tf.errors import InvalidInput
 
 
 def atari_task(game: str = "ALE/Alien-v5", *, frames: int = 4) -> Task:
-    """Return an Atari game as a `Task`: trained on signs of rewards, evaluated on raw scores.
+    """Return an Atari game as a `Task`.
 
-    Observations are those of Gymnasium's `AtariPreprocessing`: 84 x 84 grey images, the maximum of
-    the last two of four frames, 1 to 30 no-ops at the start, no sticky actions, the game's own set
-    of actions, and at most 108,000 frames. Episodes are full games. In training, `info` reports the
-    loss of a life, which the agent treats as terminal.
+    Training replaces each reward by its sign; evaluation reports the game's own score. Gymnasium's
+    `AtariPreprocessing` makes the observations:
+
+    - An observation is an 84 x 84 grey image, the pixelwise maximum of the last two of four frames.
+    - An episode is a full game of at most 108,000 frames and starts with 1 to 30 no-ops.
+    - Actions are the game's minimal set, and they are never repeated at random (sticky actions).
+    - In training, `info["life_lost"]` reports the loss of a life, which the agent treats as
+      terminal.
 
     Args:
         game: id of a game of ale-py, such as `ALE/Alien-v5`.
@@ -32,7 +36,7 @@ def atari_task(game: str = "ALE/Alien-v5", *, frames: int = 4) -> Task:
         A `Task` of one level, without a definition of success.
 
     Raises:
-        InvalidInput: if there is no such game, or ale-py or OpenCV are not installed.
+        InvalidInput: if there is no such game, or ale-py or OpenCV is not installed.
 
     Example:
         >>> task = atari_task("ALE/Alien-v5")
@@ -62,10 +66,10 @@ def atari_task(game: str = "ALE/Alien-v5", *, frames: int = 4) -> Task:
 
 
 class LifeLossInfo(gymnasium.Wrapper):
-    """Adds `info["life_lost"]`, true where a life is lost and the game continues.
+    """Adds `info["life_lost"]`, which is true if a step loses a life and the game continues.
 
-    `AtariPreprocessing` can end the episode at a lost life, but then also resets the game, so that
-    an agent would only ever see first lives.
+    `AtariPreprocessing` can end the episode when a life is lost, but the reset that follows starts
+    a new game. An agent would then never play with fewer than all lives.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -101,12 +105,12 @@ def _game(game, render_mode):
         import cv2  # noqa: F401 - `AtariPreprocessing` needs it
     except ImportError as error:
         raise InvalidInput(
-            f"Atari games need {error.name}: pip install '.[atari]'; received a Python without it"
+            f"Atari games need {error.name}, which is not installed. Run `pip install '.[atari]'`."
         ) from error
     gymnasium.register_envs(ale_py)
     try:
         if "ale_py" not in str(gymnasium.spec(game).entry_point):
-            raise ValueError("it is another environment")
+            raise ValueError("this environment is not an Atari game")
         return gymnasium.make(
             game,
             render_mode=render_mode,

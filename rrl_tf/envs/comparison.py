@@ -1,4 +1,4 @@
-"""Comparison: a MiniGrid world that asks whether two objects seen at different places are equal."""
+"""Define Comparison, a MiniGrid world that asks whether two distant objects are equal."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ KINDS = ("red key", "red ball", "blue key", "blue ball")
 """The default objects, which differ in both type and colour."""
 
 FIRST_NICHE = 1
-FARTHEST_NICHE = FIRST_NICHE + VIEW_SIZE  # no view in any direction contains both niches
-_BEYOND = 3  # the hallway reaches the second niche; the fork and a wall follow
+FARTHEST_NICHE = FIRST_NICHE + VIEW_SIZE  # too far from the first niche for one view to show both
+_BEYOND = 3  # columns from the second niche to the right edge: end of the hallway, fork, outer wall
 MINIMUM_SIZE = FIRST_NICHE + 2 + _BEYOND
 APART_SIZE = FARTHEST_NICHE + _BEYOND
-"""Smallest size at which the two objects are never in view together; smaller ones are easier."""
+"""Smallest size at which one view never shows both objects; smaller sizes are easier."""
 _HEIGHT = 5
 _HALLWAY = _HEIGHT // 2
 
@@ -44,11 +44,11 @@ _HALLWAY = _HEIGHT // 2
 class ComparisonStart:
     """The state at the beginning of a Comparison episode.
 
-    A hallway leads from the left to a fork. Two niches in its upper wall hold an object each: the
-    first at the beginning of the hallway, and the second seven cells further, or at the end of
-    shorter hallways, sizes 6 to 10. A green goal is above the fork and a red one below it. The
-    episode ends at either, and is a success at the green one if the objects are equal in type and
-    colour, and at the red one if they are not. The agent starts in the hallway and faces right.
+    A hallway leads from the left to a fork. Its upper wall has two niches with one object each. The
+    first niche is at the beginning of the hallway. The second is seven cells further right or, in
+    sizes 6 to 10, at the end of the hallway. A green goal is above the fork and a red goal below
+    it. An episode ends at either goal. The green goal is correct if the objects have the same type
+    and colour, and the red goal if they differ. The agent starts in the hallway and faces right.
 
     Args:
         size: width of the grid in cells, outer walls included; at least 6.
@@ -57,7 +57,7 @@ class ComparisonStart:
         second: the object in the second niche.
 
     Raises:
-        InvalidInput: if a value is not possible.
+        InvalidInput: if a value is out of range or an object is unknown.
 
     Example:
         >>> ComparisonStart(size=11, agent=1, first="red key", second="blue key").is_same
@@ -77,36 +77,36 @@ class ComparisonStart:
             and self.second in OBJECTS
         ):
             raise InvalidInput(
-                f"a Comparison episode starts with a size of at least {MINIMUM_SIZE}, "
-                f"1 <= agent <= size - 3, and two objects of {tuple(OBJECTS)}; received {self!r}"
+                f"a ComparisonStart must have size >= {MINIMUM_SIZE}, 1 <= agent <= size - 3, "
+                f"and two objects of {tuple(OBJECTS)}; received {self!r}"
             )
 
     @property
     def is_same(self) -> bool:
-        """Whether the objects are equal, so that the green goal is correct."""
+        """Whether both objects have the same type and colour, so that the green goal is correct."""
         return self.first == self.second
 
     @property
     def layout(self) -> tuple[int, str, str]:
-        """The part that can be held out: (size, first, second)."""
+        """The values that `split_layouts` holds out together: (size, first, second)."""
         return self.size, self.first, self.second
 
 
 def enumerate_comparison_starts(
     size: int, kinds: Collection[str] = KINDS
 ) -> tuple[ComparisonStart, ...]:
-    """Return the starts of Comparison, with their frequencies, in a fixed order.
+    """Return the starts of Comparison in a fixed order, with equal pairs repeated.
 
-    K kinds have K pairs of equal objects and K(K - 1) pairs of different ones. Pairs of equal
-    objects are repeated K - 1 times for each agent position, so that either answer is correct half
-    of the time, also given one of the objects.
+    K kinds form K pairs of equal objects and K(K - 1) pairs of different ones. For each position of
+    the agent, a pair of equal objects occurs K - 1 times and every other pair once. Each goal is
+    therefore correct in half of the starts, even for an agent that knows one of the objects.
 
     Args:
         size: width of the grid in cells, at least 6.
-        kinds: the objects to compare, two or more of `OBJECTS`.
+        kinds: names of the objects to compare, two or more of `OBJECTS`.
 
     Raises:
-        InvalidInput: if the size is too small, or the kinds are not such objects.
+        InvalidInput: if the size is too small, or `kinds` repeats a name or has an unknown one.
 
     Example:
         >>> starts = enumerate_comparison_starts(11)
@@ -114,11 +114,13 @@ def enumerate_comparison_starts(
         (192, 128, 96)
     """
     if not _is_size(size):
-        raise InvalidInput(f"size must be an integer of at least {MINIMUM_SIZE}; received {size!r}")
-    are_known = all(kind in [*OBJECTS] for kind in kinds)  # a list is unhashable
+        raise InvalidInput(
+            f"`size` must be an integer of at least {MINIMUM_SIZE}; received {size!r}"
+        )
+    are_known = all(kind in [*OBJECTS] for kind in kinds)  # unlike a dict, accepts unhashable kinds
     if not are_known or not 2 <= len(set(kinds)) == len(kinds):
         raise InvalidInput(
-            f"kinds must be two or more different ones of {tuple(OBJECTS)}; received {kinds!r}"
+            f"`kinds` must be two or more different names of {tuple(OBJECTS)}; received {kinds!r}"
         )
     return tuple(
         ComparisonStart(size, agent, first, second)
@@ -128,24 +130,24 @@ def enumerate_comparison_starts(
 
 
 class Comparison(StartableEnv):
-    """The delayed same-different task of psychology, in MiniGrid.
+    """A MiniGrid world with the delayed same-different task of psychology.
 
-    The answer depends on both objects, which from size 11 on are never in view together, so that at
-    least one must be remembered. From size 14 on both must be, because neither is in view from the
-    fork unless the agent turns back. An agent that starts beyond a niche can turn around. The
-    actions are MiniGrid's `left`, `right` and `forward`. The last `info` of an episode contains
-    `"success"`.
+    The correct goal depends on both objects. From size 11 on, one view never shows both, so the
+    agent must remember at least one. From size 14 on, the view from the fork shows neither unless
+    the agent turns back, so it must remember both. An agent that starts beyond a niche can turn
+    around to see it. The actions are MiniGrid's `left`, `right` and `forward`. The last `info` of
+    an episode contains `"success"`.
 
     Args:
         size: width of the grid in cells, at least 6.
-        kinds: the objects to compare, two or more of `OBJECTS`.
+        kinds: names of the objects to compare, two or more of `OBJECTS`.
         max_steps: time limit in steps; `None` is 5 * size², as in MiniGrid's Memory.
-        starts: starts from which each reset draws uniformly, with any objects; `None` is
-            `enumerate_comparison_starts(size, kinds)`.
+        starts: starts from which each reset draws uniformly; their objects need not be in `kinds`.
+            `None` uses `enumerate_comparison_starts(size, kinds)`.
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Raises:
-        InvalidInput: if a size, kind, limit or start is not possible.
+        InvalidInput: if a size, kind, limit or start is invalid.
 
     Example:
         >>> env = Comparison(size=11)
@@ -187,11 +189,11 @@ class Comparison(StartableEnv):
         return super().step(action)
 
     def contents(self) -> tuple[Any, ...]:
-        """Return size and objects, which determine the grid."""
+        """Return the size and the two objects, which determine the grid."""
         return self.start.layout
 
     def _reward(self):
-        """Return the reward at a goal, which is 0 at the wrong one."""
+        """Return MiniGrid's reward at the correct goal, and 0 at the other one."""
         is_green = self.agent_pos[1] < _HALLWAY
         return super()._reward() if is_green == self.start.is_same else 0
 
@@ -232,19 +234,20 @@ def make_comparison(
 
     Args:
         size: width of the grid in cells, at least 6.
-        kinds: the objects to compare, two or more of `OBJECTS`.
+        kinds: names of the objects to compare, two or more of `OBJECTS`.
         frames: number of observations stacked along the channels, oldest first.
-        reward: `"success"`, 1 at the correct goal; or `"env"`, 1 - 0.9 * steps / max_steps there.
+        reward: reward at the correct goal: `"success"`, 1; or `"env"`, 1 - 0.9 * steps / max_steps.
         max_steps: time limit in steps; `None` is 5 * size².
-        starts: starts from which each reset draws uniformly; `None` is
+        starts: starts from which each reset draws uniformly; `None` uses
             `enumerate_comparison_starts(size, kinds)`.
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Returns:
-        An environment like that of `make_memory`, with `ComparisonStart`s.
+        An environment like that of `make_doorkey`, whose option `"start"` of `reset` is a
+        `ComparisonStart`.
 
     Raises:
-        InvalidInput: if a name is unknown, or a number is not possible.
+        InvalidInput: if a name is unknown, or a number is out of range.
 
     Example:
         >>> env = make_comparison(size=14)
@@ -264,16 +267,17 @@ def comparison_task(
     reward: str = "success",
     max_steps: int | None = None,
 ) -> Task:
-    """Return Comparison as a `Task`, evaluated from every start, half of them with equal objects.
+    """Return Comparison as a `Task`, evaluated from every start.
 
-    A policy that does not know both objects at the fork succeeds half of the time.
+    Half of these starts have equal objects, so a policy that does not know both objects at the fork
+    succeeds half of the time.
 
     Args:
-        sizes: widths of the grid, from 6 up, a curriculum from first to last.
+        sizes: widths of the grid, at least 6: one level each, in the order of the curriculum.
         kinds, frames, reward, max_steps: as in `make_comparison`, for all levels.
 
     Raises:
-        InvalidInput: if an argument is not possible.
+        InvalidInput: if an argument is invalid.
 
     Example:
         >>> task = comparison_task((11, 14))
@@ -294,7 +298,7 @@ def comparison_task(
 
 
 def second_niche(size: int) -> int:
-    """Return x of the second niche in a grid of this size."""
+    """Return the x coordinate of the second niche in a grid of this size."""
     return min(FARTHEST_NICHE, size - _BEYOND)
 
 

@@ -1,4 +1,4 @@
-"""Crossing: a maze whose best path no single recorded episode contains."""
+"""Define Crossing, a maze that tests whether an agent can join parts of recorded episodes."""
 
 from __future__ import annotations
 
@@ -31,30 +31,31 @@ MAPS = {
         ############
     """,
 }
-"""Episodes begin at `A` and `B`; digits are exits, `#` are walls."""
+"""Maps by name. Episodes begin at `A` or `B`; digits are exits, `#` are walls, `.` are free."""
 
 EXIT_REWARDS = {"1": 1.0, "2": 0.2, "3": 0.4}
-"""Rewards of the exits, which end the episode."""
+"""Reward of each exit; reaching an exit ends the episode."""
 
 ACTION_NAMES = ("left", "right", "up", "down")
 _MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
 
 class Crossing(gymnasium.Env):
-    """A maze of two paths that cross, so that the best path joins the halves of both.
+    """A maze with two crossing paths, whose best path joins the first half of one to the other.
 
-    All paths from A and B to the exits 1 and 2 share one cell, and exit 1 has the highest reward.
-    Data in which episodes from A always leave by exit 2 contain all parts of the path from A to
-    exit 1, but no episode along the whole path.
+    All paths from A and B to exits 1 and 2 pass through one shared cell, and exit 1 has the highest
+    reward. Suppose that in a dataset the episodes from A leave by exit 2 and those from B by exit
+    1. The dataset then contains every part of the path from A to exit 1, but no single episode
+    follows the whole path.
 
-    Observations are the position `(x, y)`, float32. Actions are left, right, up and down. Walls
-    stop a move.
+    Observations are the position `(x, y)`, float32. Actions are left, right, up and down. A move
+    into a wall has no effect.
 
     Args:
-        layout: a name of `MAPS`; `"fork"` has an exit near A with a higher reward than exit 2.
-        starts: letters of the cells where episodes begin, all equally often.
-        slip: fraction of the steps that take a random move instead of the action's.
-        max_steps: time limit.
+        layout: a name of `MAPS`; `"fork"` adds exit 3, near A, with a higher reward than exit 2.
+        starts: letters, `"A"`, `"B"` or `"AB"`, of the cells from which a reset draws uniformly.
+        slip: probability that a step moves in a random direction instead of the chosen one.
+        max_steps: time limit in steps.
 
     Raises:
         InvalidInput: if an argument is out of range.
@@ -81,7 +82,7 @@ class Crossing(gymnasium.Env):
         self.slip = number_from("slip", slip, 0, 1)
         self.max_steps = positive_int("max_steps", max_steps)
         if not starts or set(starts) - set("AB"):
-            raise InvalidInput(f"starts must be letters of 'AB'; received {starts!r}")
+            raise InvalidInput(f"`starts` must be 'A', 'B' or 'AB'; received {starts!r}")
         self._starts = [place for place, cell in self.cells.items() if cell in starts]
         high = np.array([len(rows[0]) - 1, len(rows) - 1], "float32")
         self.observation_space = Box(np.zeros(2, "float32"), high)
@@ -90,14 +91,14 @@ class Crossing(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin an episode at a random start."""
+        """Begin an episode at one of the cells of `starts`, drawn at random."""
         super().reset(seed=seed)
         self._place = self._starts[self.np_random.integers(len(self._starts))]
         self._steps = 0
         return np.array(self._place, "float32"), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Move left, right, up or down, or in a random direction after a slip.
+        """Move left, right, up or down or, with probability `slip`, in a random direction.
 
         Raises:
             InvalidInput: if `action` is not an action.
@@ -118,10 +119,13 @@ class Crossing(gymnasium.Env):
         return np.array(self._place, "float32"), reward, terminated, truncated, info
 
     def shortest_path(self, to: str) -> dict[tuple[int, int], int]:
-        """Return the first action of a shortest path to an exit, for every cell that has one.
+        """Return, for every cell from which the exit can be reached, the first action towards it.
 
         Args:
-            to: the exit's digit.
+            to: the exit's digit, such as `"1"`.
+
+        Returns:
+            A dict `(x, y)` → action that begins a shortest path.
 
         Raises:
             InvalidInput: if the layout has no such exit.

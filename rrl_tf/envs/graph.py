@@ -1,4 +1,4 @@
-"""The interface of environments whose steps are TensorFlow operations."""
+"""Define `GraphEnv`, the interface of environments whose steps are TensorFlow operations."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class GraphEnv(Protocol):
     """A batch of E environments as pure functions of tensors, such as a `DoorKeyGraph`.
 
     A state is a `NamedTuple` of tensors `(E, ...)`. A step depends only on the state and on
-    settings that the levels of a curriculum share, so that one environment can step the states of
-    all levels.
+    settings that all levels of a curriculum have in common, so one environment can step states of
+    every level.
 
     Attributes:
         observation_space, action_space: spaces of one environment.
@@ -32,7 +32,7 @@ class GraphEnv(Protocol):
     def time_limit(self) -> int: ...
 
     def initial_state(self, num_envs: int, seed: Any) -> Any:
-        """Return the state of new episodes; the seed is two integers or a tensor `(2,)`."""
+        """Return the state of `num_envs` new episodes; `seed` is two integers or a tensor."""
         ...
 
     def state_of(self, starts: Iterable[Any]) -> Any:
@@ -48,18 +48,21 @@ class GraphEnv(Protocol):
         ...
 
     def succeeded(self, reward: Tensor, terminated: Tensor) -> Tensor:
-        """Return which of the episodes that end with this step are successes, `(E,)` bool."""
+        """Return, `(E,)` bool, whether each environment's step ends an episode successfully."""
         ...
 
     def state_key(self, state: Any) -> Tensor:
-        """Return int64 `(E,)`, equal for two states of an episode with the same future."""
+        """Return keys int64 `(E,)`: two states of an episode with equal keys have the same future.
+
+        Evaluation uses them to detect that a policy repeats itself in a loop.
+        """
         ...
 
 
 def choose(condition: Tensor, new: State, old: State) -> State:
     """Return the state of `new` where `condition` `(E,)` is true, and of `old` elsewhere.
 
-    A curriculum mixes levels with it: `choose(is_hard, hard.initial_state(...),
+    A curriculum can mix levels this way: `choose(is_hard, hard.initial_state(...),
     easy.initial_state(...))`.
     """
 

@@ -1,4 +1,4 @@
-"""A task from any Gymnasium environment with discrete actions."""
+"""Define `gymnasium_task`, which makes a task of any environment with discrete actions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from rrl_tf.envs.wrappers import SelectActions, StackFrames
 from rrl_tf.errors import InvalidInput
 
 MOST_CODES = 64
-"""A grid of integers with a larger value is an image and not a grid of codes."""
+"""A grid of integers is one-hot encoded if all its values are smaller, and else is an image."""
 
-_SMALLEST_MINIGRID_REWARD = 0.05  # below 1 - 0.9 * steps / max_steps, MiniGrid's reward at the goal
+_MINIGRID_SUCCESS = 0.05  # MiniGrid's reward for a success, 1 - 0.9 * steps / max_steps, is larger
 
 
 def gymnasium_task(
@@ -34,42 +34,44 @@ def gymnasium_task(
     frames: int = 1,
     actions: Sequence[int] = (),
 ) -> Task:
-    """Return an environment as a `Task`, according to its spaces and attributes.
+    """Return a Gymnasium environment as a `Task`.
 
-    | observations | preprocessed as |
+    The observation space selects the preprocessing:
+
+    | observation space | preprocessing |
     |---|---|
-    | MiniGrid's dict | one-hot codes of view and direction, without the mission |
-    | a `Box` of integers (height, width, channels) with few values | one-hot codes, a grid |
-    | any other `Box` of three axes, with bounds | divided by the largest bound: pixels to 0..1 |
-    | a `Box` of bytes | divided by 255 |
-    | any other `Box` | float32, unchanged |
+    | MiniGrid's `Dict` | one-hot codes of view and direction; the mission is dropped |
+    | `Box` of integers 0 to 63 (height, width, channels) | one-hot codes of a grid |
+    | any other `Box` with three axes and finite bounds | divided by the largest bound |
+    | any other `Box` of uint8 | divided by 255 |
+    | any other `Box` | cast to float32 |
     | `Dict`, `Tuple`, `Discrete`, ... | flattened to a vector |
 
-    Optional attributes of the environment, which wrappers pass on, complete the task:
+    The environment, or one of its wrappers, can have these optional attributes:
 
     | attribute | use |
     |---|---|
     | `action_names`, `state_key()` | as in `Task` |
-    | `entities(observation)` | as in `Task`; figures of attention name these cells |
+    | `entities(observation)` | as in `Task`; attention figures label these cells |
     | `agent_code`, `unseen_code` | as in `preprocessing.one_hot`; for grids of codes only |
 
     Args:
         env: id of a registered environment, such as `CartPole-v1` or `module:Name-v0`, which
             imports the module first; or a function `make(render_mode=None)` → environment.
-        test_env: the same for the evaluation environment, if it differs.
-        success_return: as in `Task`; by default the registered reward threshold, or any positive
-            return in MiniGrid.
-        max_steps: time limit of an episode; by default the environment's own. It can only shorten
-            the limit of an environment that a function makes.
+        test_env: the evaluation environment in the same form; `None` uses `env`.
+        success_return: as in `Task`. `None` uses the registered reward threshold; in MiniGrid,
+            every episode with a reward is then a success.
+        max_steps: time limit of an episode in steps; `None` keeps the environment's own. If `env`
+            is a function, `max_steps` can shorten the environment's limit but not extend it.
         frames: number of observations stacked along their last axis.
-        actions: the actions to choose from, each once; all if empty.
+        actions: the environment's actions that the agent may choose, each once; all if empty.
 
     Returns:
         A `Task` of one level.
 
     Raises:
-        InvalidInput: if there is no such environment, its spaces or a number are not supported, or
-            it has an `agent_code` or `unseen_code` that does not fit its observations.
+        InvalidInput: if there is no such environment, a space is not supported, a number is out of
+            range, or `agent_code` or `unseen_code` is not a code of the observations.
 
     Example:
         >>> task = gymnasium_task("CartPole-v1")
@@ -82,7 +84,7 @@ def gymnasium_task(
     example, level = make(), Level("", make, make_test if test_env else None)
     if success_return is None:
         registered = getattr(example.spec, "reward_threshold", None)
-        success_return = _SMALLEST_MINIGRID_REWARD if _is_minigrid(example) else registered
+        success_return = _MINIGRID_SUCCESS if _is_minigrid(example) else registered
     name = _name(env)
     if _is_minigrid(example) and example.has_wrapper_attr("channels"):
         return minigrid_task(name, [level], success_return=success_return, frames=frames)
@@ -97,7 +99,7 @@ def gymnasium_task(
 
 
 def _name(env):
-    """Return an id without its module, or the name of a function."""
+    """Return a short name: the id without its module, or the function's name."""
     name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
     return name.rpartition(":")[2]
 
@@ -115,7 +117,7 @@ def _made(env, render_mode, max_steps):
     if not isinstance(env, str):
         own = new_env(env, render_mode)
         return own if max_steps is None else TimeLimit(own, max_steps)
-    # An environment that cannot be rendered may not accept the argument.
+    # Pass `render_mode` only if one is set, because some environments do not accept it.
     rendering = {} if render_mode is None else {"render_mode": render_mode}
     try:
         made = gymnasium.make(env, max_episode_steps=max_steps, **rendering)
@@ -123,7 +125,7 @@ def _made(env, render_mode, max_steps):
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidInput(f"cannot make the environment {env!r}: {first}") from error
     if max_steps is not None and isinstance(made.unwrapped, MiniGridEnv):
-        # MiniGrid has its own limit, which would end an episode earlier.
+        # MiniGrid also counts steps itself; its own limit must not be smaller.
         made.unwrapped.max_steps = max(made.unwrapped.max_steps, max_steps)
     return made
 
@@ -132,9 +134,9 @@ def _wrapped(env, frames, actions):
     """Return the environment with observations in one array and actions from 0 up."""
     if not isinstance(env.action_space, spaces.Discrete):
         raise InvalidInput(
-            f"a double DQN needs discrete actions; received the action space {env.action_space}"
+            f"the action space must be Discrete for a double DQN; received {env.action_space}"
         )
-    # A wrapper may already have made an array of MiniGrid's dict.
+    # A wrapper of the caller may already have replaced MiniGrid's dict with an array.
     if _is_minigrid(env) and isinstance(env.observation_space, spaces.Dict):
         env = CompassObservation(env)
     elif not isinstance(env.observation_space, spaces.Box):
@@ -142,7 +144,8 @@ def _wrapped(env, frames, actions):
             env = FlattenObservation(env)
         except (NotImplementedError, ValueError, TypeError) as error:
             raise InvalidInput(
-                f"observations of {env.observation_space} cannot be made one array ({error})"
+                "the observation space must be one that Gymnasium can flatten to one array; "
+                f"received {env.observation_space} ({error})"
             ) from error
         if not isinstance(env.observation_space, spaces.Box):
             raise InvalidInput(
@@ -175,7 +178,7 @@ def _preprocessor(env: gymnasium.Env, frames: int) -> Preprocessor:
                 f"an environment with the attribute `{name}` must observe a grid of codes below "
                 f"{MOST_CODES}; received {space}"
             )
-    # The largest float32 stands for no bound.
+    # Some environments, such as CartPole, declare the largest float32 in place of infinity.
     is_bounded = max(-float(space.low.min()), float(space.high.max())) < np.finfo(np.float32).max
     if space.dtype == np.uint8 or (is_grid and is_bounded):
         return scaled(space)

@@ -1,4 +1,4 @@
-"""MiniGrid's KeyCorridor: environment and task."""
+"""Define MiniGrid's KeyCorridor as an environment and a task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rrl_tf.envs.minigrid_env import MiniGridStateKey, minigrid_task, wrapped
 from rrl_tf.envs.task import Level, Task
 
 SMALLEST_ROOM = 3
-# The agent must drop the key before it can pick up the ball. No world needs `done`.
+# All actions except `done`, which has no effect. The agent must drop the key to take the ball.
 _ACTIONS = (0, 1, 2, 3, 4, 5)
 
 
@@ -25,26 +25,27 @@ def make_key_corridor(
     max_steps: int | None = None,
     render_mode: str | None = None,
 ) -> gymnasium.Env:
-    """Return a KeyCorridor environment, in which the key of one room lies in another.
+    """Return a KeyCorridor environment, in which the agent fetches a ball from a locked room.
 
-    A corridor has rooms on its left and right. A locked room on the right contains a ball, which
-    the agent must pick up, and a room on the left contains the key. Observations are MiniGrid's
-    egocentric (7, 7, 4) uint8 image, axes (x, y) and channels (object, colour, state, direction of
-    the agent). Actions are left, right, forward, pickup, drop and toggle.
+    A corridor has rooms on its left and right. A locked room on the right contains the ball, and a
+    room on the left contains the key. Observations are MiniGrid's egocentric (7, 7, 4) uint8 image,
+    axes (x, y) and channels (object, colour, state, direction of the agent). Actions are left,
+    right, forward, pickup, drop and toggle.
 
     Args:
-        rows: rows of rooms, each with one on the left and one on the right.
+        rows: number of rows of rooms; a row has one room on the left and one on the right.
         room_size: side of a room in cells, walls included; at least 3.
         frames: number of observations stacked along the channels, oldest first.
-        reward: `"success"`, 1 for the ball; or `"env"`, 1 - 0.9 * steps / max_steps for it.
+        reward: reward for the ball: `"success"`, 1; or `"env"`, 1 - 0.9 * steps / max_steps.
         max_steps: time limit in steps; `None` is MiniGrid's 30 * room_size².
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Returns:
-        The environment.
+        An environment with the attributes `action_names` and `state_key()`, whose `reset` accepts
+        no options.
 
     Raises:
-        InvalidInput: if a name is unknown, or a number is not possible.
+        InvalidInput: if a name is unknown, or a number is out of range.
 
     Example:
         >>> env = make_key_corridor(rows=3)  # or gymnasium.make("rrl_tf/KeyCorridorS3R3-v0")
@@ -73,11 +74,11 @@ def key_corridor_task(
     """Return MiniGrid's KeyCorridor as a `Task`, evaluated on seeds that training does not use.
 
     Args:
-        rows: rows of rooms on either side of the corridor, a curriculum from first to last.
+        rows: numbers of rows of rooms: one level each, in the order of the curriculum.
         room_size, frames, reward, max_steps: as in `make_key_corridor`, for all levels.
 
     Raises:
-        InvalidInput: if an argument is not possible.
+        InvalidInput: if an argument is invalid.
 
     Example:
         >>> task = key_corridor_task((1, 2, 3))
@@ -92,5 +93,5 @@ def key_corridor_task(
         f"KeyCorridorS{room_size}R{rows[-1]}",
         [Level(f"S{room_size}R{number}", functools.partial(make, number)) for number in rows],
         coloured=True,
-        success_return=0.05,  # less than the smallest reward for the ball
+        success_return=0.05,  # the reward for the ball is at least 0.1
     )

@@ -1,4 +1,4 @@
-"""MiniGrid's Memory: its starts, the environment and the task."""
+"""Define MiniGrid's Memory: its starts, the environment and the task."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rrl_tf.envs.task import Task, check_held_out_seed, level_of_starts
 from rrl_tf.errors import InvalidInput
 
 MINIMUM_SIZE = 7
-SHORTEST_HALLWAY = 4  # x of the start room's door, where the shortest hallway ends
+SHORTEST_HALLWAY = 4  # x of the last cell of the shortest hallway, next to the start room
 
-# In MiniGrid's order of drawing.
+# Objects in the order of the random numbers with which MiniGrid selects them.
 _OBJECTS = ("key", "ball")
 _UPPER_OBJECTS = ("ball", "key")
 
@@ -31,10 +31,10 @@ ACTIONS = {"moves": (0, 1, 2), "all": tuple(range(len(ACTION_NAMES)))}
 class MemoryStart:
     """The state at the beginning of a Memory episode.
 
-    A room on the left shows an object, and a hallway leads from it to the right. A key and a ball
-    lie above and below the end of the hallway. The episode ends at either, and is a success at the
-    one that equals the object in the room. The agent starts in the row of the hallway and faces
-    right.
+    A room on the left contains an object, and a hallway leads from the room to the right. A key and
+    a ball lie above and below the end of the hallway. The episode ends when the agent reaches one
+    of these two; it succeeds at the one that equals the object in the room. The agent starts in the
+    row of the hallway and faces right.
 
     Args:
         size: side of the square grid in cells, outer walls included; odd, at least 7.
@@ -67,14 +67,14 @@ class MemoryStart:
             and all(each in _OBJECTS for each in (self.shown, self.upper))
         ):
             raise InvalidInput(
-                f"a Memory episode starts with an odd size from {MINIMUM_SIZE} up, "
+                f"a MemoryStart must have an odd size of at least {MINIMUM_SIZE}, "
                 f"{SHORTEST_HALLWAY} <= hallway_end <= size - 3, 1 <= agent <= hallway_end, and "
                 f"objects of {_OBJECTS}; received {self!r}"
             )
 
     @property
     def layout(self) -> tuple[int, int]:
-        """The part that can be held out: (size, hallway_end), how long the agent must remember."""
+        """The values that `split_layouts` holds out together: (size, hallway_end)."""
         return self.size, self.hallway_end
 
 
@@ -83,7 +83,7 @@ def enumerate_memory_starts(size: int, random_length: bool = False) -> tuple[Mem
 
     Args:
         size: side of the grid in cells, odd, at least 7.
-        random_length: whether the hallway has any possible length, or only the longest.
+        random_length: whether to include hallways of every length, or only the longest.
 
     Raises:
         InvalidInput: if the size is even or too small.
@@ -104,8 +104,8 @@ def enumerate_memory_starts(size: int, random_length: bool = False) -> tuple[Mem
 class Memory(StartableEnv, MemoryEnv):
     """MiniGrid's Memory with chosen starts, `info["success"]` and `state_key()`.
 
-    Without `starts` and reset options, grids, observations and rewards are MiniGrid's for the same
-    seed and actions.
+    Without `starts` and reset options, the same seed and actions give the same grids, observations
+    and rewards as in MiniGrid.
 
     Args:
         size: side of the grid in cells, odd, at least 7.
@@ -115,7 +115,7 @@ class Memory(StartableEnv, MemoryEnv):
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Raises:
-        InvalidInput: if a size, limit or start is not possible.
+        InvalidInput: if a size, limit or start is invalid.
 
     Example:
         >>> env = Memory(size=7)
@@ -144,9 +144,9 @@ class Memory(StartableEnv, MemoryEnv):
 
     def _gen_grid(self, width, height):
         start = self._chosen_start()
-        self._draws: list[int] = []  # the results of the next draws, last first
-        self._drawn: list[int] = []
-        if start is not None:  # MiniGrid builds the grid from these numbers instead of random ones
+        self._draws: list[int] = []  # results that the next random draws return, last first
+        self._drawn: list[int] = []  # results of all draws of this grid
+        if start is not None:  # `_rand_int` returns these numbers instead of random ones
             objects = (_UPPER_OBJECTS.index(start.upper), _OBJECTS.index(start.shown))
             length = [start.hallway_end] if self.random_length else []
             self._draws = [*objects, start.agent, *length]
@@ -164,7 +164,8 @@ class Memory(StartableEnv, MemoryEnv):
         longest = self.width - 3
         if start.hallway_end < longest and not self.random_length:
             raise InvalidInput(
-                f"without random_length, hallways end at x = {longest}; received {start!r}"
+                f"`hallway_end` of a start must be {longest} without `random_length`; "
+                f"received {start!r}"
             )
         return start
 
@@ -188,18 +189,20 @@ def make_memory(
         size: side of the grid in cells, odd, at least 7.
         random_length: whether the length of the hallway is random.
         frames: number of observations stacked along the channels, oldest first.
-        actions: `"moves"`, the three that Memory needs (left, right, forward), or `"all"` seven of
-            MiniGrid.
-        reward: `"success"`, 1 at the right object; or `"env"`, 1 - 0.9 * steps / max_steps there.
+        actions: `"moves"`, the three that Memory needs (left, right, forward); or `"all"`, the
+            seven of MiniGrid.
+        reward: reward at the correct object: `"success"`, 1; or `"env"`,
+            1 - 0.9 * steps / max_steps.
         max_steps: time limit in steps; `None` is MiniGrid's 5 * size².
         starts: starts from which each reset draws uniformly; `None` uses MiniGrid's generator.
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Returns:
-        An environment like that of `make_doorkey`, with `MemoryStart`s.
+        An environment like that of `make_doorkey`, whose option `"start"` of `reset` is a
+        `MemoryStart`.
 
     Raises:
-        InvalidInput: if a name is unknown, or a number is not possible.
+        InvalidInput: if a name is unknown, or a number is out of range.
 
     Example:
         >>> env = make_memory(size=17, random_length=True)  # or make("rrl_tf/MemoryS17Random-v0")
@@ -225,21 +228,22 @@ def memory_task(
 ) -> Task:
     """Return MiniGrid's Memory as a `Task`, evaluated from every start or from held-out lengths.
 
-    A policy without a memory succeeds half of the time from S11 on. In smaller rooms, the agent can
-    look back from the end of the hallway and see the object.
+    From size 11 on, a policy without a memory succeeds half of the time. In smaller grids, the
+    agent can look back from the end of the hallway and see the object.
 
     Args:
-        sizes: sides of the grid from 7 up, a curriculum from first to last. MiniGrid's are odd. An
-            even size is the next odd one with a hallway one cell shorter, as a training level.
-        random_length: whether hallways of the last size have any possible length. Those of other
-            sizes always have the longest, which requires a memory most.
+        sizes: sides of the grid, at least 7: one level each, in the order of the curriculum.
+            MiniGrid's sizes are odd. An even size N means a grid of size N + 1 whose hallway is one
+            cell shorter than the longest.
+        random_length: whether the last level has hallways of every length. The other levels always
+            have the longest hallway, which makes memory most necessary.
         frames, reward, max_steps: as in `make_memory`, for all levels.
-        held_out: evaluate a third of the last size's hallway lengths, among those that no other
-            size has, and do not train on them.
-        held_out_seed: selects the third.
+        held_out: whether to exclude a third of the last level's hallway lengths from training and
+            evaluate on these only. Lengths that occur in other levels are never held out.
+        held_out_seed: seed that selects the held-out third.
 
     Raises:
-        InvalidInput: if an argument is not possible, or `held_out` is used without `random_length`.
+        InvalidInput: if an argument is invalid, or `held_out` is used without `random_length`.
 
     Example:
         >>> task = memory_task((9, 13, 17), random_length=True)
@@ -248,7 +252,7 @@ def memory_task(
     """
     sizes = integers_from("sizes", sizes, 1)
     if held_out and not random_length:
-        raise InvalidInput("held_out needs random_length, several lengths; received False")
+        raise InvalidInput("`held_out` requires `random_length`; received random_length=False")
     check_held_out_seed(held_out, held_out_seed)
     make = functools.partial(make_memory, frames=frames, reward=reward, max_steps=max_steps)
     *easier, last = sizes
@@ -265,7 +269,7 @@ def memory_task(
 
 
 def _level(make, size):
-    """Return the level of a size; an even one is the next size with a hallway one cell shorter."""
+    """Return the level of a size; even sizes mean a shorter hallway, as `memory_task` describes."""
     if size % 2 or size < MINIMUM_SIZE:
         make = functools.partial(make, size, False)
         return level_of_starts(f"S{size}", make, enumerate_memory_starts(size))
@@ -276,7 +280,7 @@ def _level(make, size):
 
 
 def _make_from(make, size, all_starts, starts=None, **options):
-    """Make an environment that begins from some of the starts; a function that can be pickled."""
+    """Make an environment with `starts` or else `all_starts`; unlike a lambda, it is picklable."""
     return make(size, True, starts=starts or all_starts, **options)
 
 
@@ -286,4 +290,4 @@ def _is_size(size):
 
 def _check_size(size):
     if not _is_size(size):
-        raise InvalidInput(f"size must be odd and at least {MINIMUM_SIZE}; received {size!r}")
+        raise InvalidInput(f"`size` must be odd and at least {MINIMUM_SIZE}; received {size!r}")

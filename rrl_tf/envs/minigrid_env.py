@@ -1,4 +1,4 @@
-"""Parts that the MiniGrid environments share: chosen starts, wrappers and their task."""
+"""Define what all MiniGrid environments share: chosen starts, wrappers and `minigrid_task`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from rrl_tf.errors import InvalidInput
 class StartableEnv(MiniGridEnv):
     """A MiniGrid world whose episodes can begin at a chosen start.
 
-    It precedes MiniGrid's own class in the bases of a subclass. The subclass sets `start_type`,
-    builds the grid of `_chosen_start()` in `_gen_grid`, and assigns `start`.
+    A subclass lists this class before MiniGrid's own class in its bases. It sets `start_type`;
+    its `_gen_grid` builds the grid of `_chosen_start()` and assigns the attribute `start`.
 
     Args:
         starts: starts from which each reset draws uniformly; `None` uses MiniGrid's generator.
-        max_steps: time limit; `None` is MiniGrid's.
+        max_steps: time limit in steps; `None` is MiniGrid's.
         **options: arguments of MiniGrid's class.
 
     Raises:
-        InvalidInput: if the starts are empty or impossible, or `max_steps` is not positive.
+        InvalidInput: if `starts` is empty or has an invalid start, or `max_steps` is not positive.
     """
 
     start_type: type
@@ -57,7 +57,7 @@ class StartableEnv(MiniGridEnv):
         """Begin an episode, at `options["start"]` if it is given.
 
         Raises:
-            InvalidInput: if there is another option, or the start is impossible.
+            InvalidInput: if `options` has another key, or the start is invalid.
         """
         start = reset_option("start", options)
         self._requested = None if start is None else self._checked(start)
@@ -65,14 +65,14 @@ class StartableEnv(MiniGridEnv):
         return super().reset(seed=seed)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take one of MiniGrid's actions; the last `info` of an episode contains `"success"`."""
+        """Take an action; the last `info` of an episode contains `"success"`."""
         observation, reward, terminated, truncated, info = super().step(action)
         if terminated or truncated:
             info["success"] = terminated and self._is_success(reward)
         return observation, reward, terminated, truncated, info
 
     def gen_obs(self) -> dict[str, Any]:
-        """Return MiniGrid's observation, computed by `FieldOfView`."""
+        """Return the same observation as MiniGrid, computed faster by `FieldOfView`."""
         if self._field_of_view is None or self._grid_has_changed():
             self._field_of_view = views.FieldOfView(self.grid.encode())
         carrying = self.carrying.encode() if self.carrying else None
@@ -80,28 +80,28 @@ class StartableEnv(MiniGridEnv):
         return {"image": image, "direction": self.agent_dir, "mission": self.mission}
 
     def contents(self) -> tuple[Any, ...]:
-        """Return a tuple that determines the grid, without the agent."""
+        """Return a tuple that determines all of the grid except the agent."""
         raise NotImplementedError
 
     def state_key(self) -> tuple[Any, ...]:
-        """Return a tuple that is equal for two states exactly if they have the same future.
+        """Return a key; two states have equal keys if and only if they have the same future.
 
-        The step count is not part of it: a deterministic policy without a memory that reaches the
-        same key twice in an episode repeats itself until the time limit. The memory of a recurrent
-        policy is not part of it either.
+        The key does not include the step count. A deterministic policy without a memory that meets
+        the same key twice in an episode therefore repeats itself until the time limit. The key does
+        not include the memory of a recurrent policy either.
         """
         return (*self.contents(), *map(int, self.agent_pos), int(self.agent_dir))
 
     def _grid_has_changed(self):
-        """Return whether the grid differs from that of the last observation of this episode."""
+        """Return whether the grid has changed since the previous observation of this episode."""
         return False
 
     def _is_success(self, reward):
-        """Return whether the end of an episode is a success; other goals have no reward."""
+        """Return whether a terminated episode is a success: a wrong goal gives no reward."""
         return bool(reward > 0)
 
     def _chosen_start(self):
-        """Return the start of this episode, or `None` if MiniGrid generates it."""
+        """Return the requested start or a drawn one; `None` if MiniGrid generates the start."""
         if self._requested is None and self._starts is not None:
             return self._starts[self.np_random.integers(len(self._starts))]
         return self._requested
@@ -109,14 +109,14 @@ class StartableEnv(MiniGridEnv):
     def _checked(self, start):
         if not isinstance(start, self.start_type) or start.size != self.width:
             raise InvalidInput(
-                f"a start must be a {self.start_type.__name__} of size {self.width}; "
+                f"every start must be a {self.start_type.__name__} of size {self.width}; "
                 f"received {start!r}"
             )
         return start
 
 
 class ImageObservation(gymnasium.ObservationWrapper):
-    """Returns the egocentric image of MiniGrid's observation: (7, 7, 3) uint8."""
+    """Replaces MiniGrid's dict observation with its egocentric image, (7, 7, 3) uint8."""
 
     channels = 3
 
@@ -128,17 +128,20 @@ class ImageObservation(gymnasium.ObservationWrapper):
         self.observation_space = Box(0, np.tile(high, (width, height, 1)), dtype=np.uint8)
 
     def observation(self, observation: dict[str, Any]) -> np.ndarray:
-        """Drop the mission, which is constant."""
+        """Return the image; the mission is dropped because it is constant."""
         return observation["image"]
 
 
 class CompassObservation(ImageObservation):
-    """Adds the agent's direction to the egocentric image as a constant plane: (7, 7, 4) uint8."""
+    """Returns the egocentric image and, as fourth channel, the agent's direction, (7, 7, 4) uint8.
+
+    All cells of the fourth channel contain the direction.
+    """
 
     channels = 4
 
     def observation(self, observation: dict[str, Any]) -> np.ndarray:
-        """Write image and direction into a new array."""
+        """Return a new array of the image and the direction."""
         view = np.empty((*observation["image"].shape[:2], self.channels), np.uint8)
         view[..., :3] = observation["image"]
         view[..., 3] = observation["direction"]
@@ -150,15 +153,15 @@ class MiniGridStateKey(gymnasium.Wrapper):
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """Names of the available actions; some environments have only the first few."""
+        """Names of the actions; some environments have only the first of MiniGrid's seven."""
         space: Any = self.action_space
         return views.ACTION_NAMES[: int(space.n)]
 
     def state_key(self) -> Hashable:
-        """Return a tuple that is equal for two states with the same future.
+        """Return a key; two states with equal keys have the same future.
 
-        It contains the state of the random generator, so that no state repeats in a world that
-        moves by itself.
+        The key includes the state of the random number generator. In an environment whose objects
+        move at random, no key therefore repeats.
         """
         world: Any = self.unwrapped
         return (
@@ -175,8 +178,9 @@ class SelectReward(gymnasium.Wrapper):
 
     Args:
         env: MiniGrid environment.
-        reward: `"env"`, MiniGrid's; `"success"`, 1 for a success; or `"book"`, MiniGrid's at the
-            end of an episode and -0.01 for every other step.
+        reward: `"env"` keeps MiniGrid's reward; `"success"` is 1 at the end of a successful episode
+            and 0 otherwise; `"book"` is MiniGrid's reward in a step that terminates the episode and
+            -0.01 in every other step.
 
     Raises:
         InvalidInput: if the name is unknown.
@@ -213,8 +217,8 @@ def wrapped(
         env: MiniGrid environment.
         frames: number of observations stacked along the channels.
         reward: as in `SelectReward`.
-        actions: codes of the actions to choose from; `None` is all.
-        observation: a name of `OBSERVATIONS`.
+        actions: MiniGrid's codes of the actions that the agent may choose; `None` is all.
+        observation: `"view"` or `"compass"`, a key of `OBSERVATIONS`.
 
     Raises:
         InvalidInput: if a name is unknown, or `frames` is not positive.
@@ -233,12 +237,12 @@ def minigrid_task(
     preprocessor: Preprocessor | None = None,
     **details: Any,
 ) -> Task:
-    """Return the `Task` of a MiniGrid world whose views are an `ImageObservation`.
+    """Return the `Task` of a MiniGrid environment with an `ImageObservation` wrapper.
 
     Args:
         name, levels, **details: as in `Task`.
-        coloured: whether labels of objects always name the colour, so that each object keeps its
-            label if objects of one kind and several colours come into view one after the other.
+        coloured: whether labels of objects always include the colour. An object then keeps its
+            label when an object of the same kind and another colour comes into view.
         preprocessor: as in `Task`; `None` is the one-hot encoding.
     """
     env = levels[0].make_env()
@@ -248,7 +252,7 @@ def minigrid_task(
     is_whole_grid = bool((newest[..., 0] == views.AGENT).any())
     if preprocessor is None:
         agent: Any = {"agent_cell": views.agent_cell(newest)}
-        if is_whole_grid:  # the agent moves in it
+        if is_whole_grid:  # the agent's cell is not constant
             agent = {"agent_code": views.AGENT}
         preprocessor = one_hot(space, space.shape[-1] // channels, views.UNSEEN, **agent)
     return Task(

@@ -1,9 +1,9 @@
-"""MiniGrid's observations: the meaning of their codes, and a fast way to compute them.
+"""Interpret the codes of MiniGrid's observations, and compute observations fast.
 
-An observation is uint8 and (7, 7, C), axes (x, y). C is `frames * channels`; the channels of a
-frame are object, colour, state and, with a compass, the agent's direction. The agent is at (3, 6),
-faces y = 0, and its cell shows the object that it carries. MiniGrid's wrappers return views of
-other sizes, and one of the whole grid that contains the agent.
+An observation is a uint8 array (7, 7, C) with axes (x, y) and C = `frames * channels`. The channels
+of a frame are object, colour, state and, with a compass, the agent's direction. The agent is at
+(3, 6) and faces y = 0; its cell contains the object that it carries. Wrappers of MiniGrid can
+change the size of the view, or return the whole grid with the agent in it.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ AGENT = OBJECT_TO_IDX["agent"]  # only a view of the whole grid has this code
 EMPTY = (OBJECT_TO_IDX["empty"], 0, 0)
 """Codes of an empty cell."""
 
-# Numbers of codes of object, colour, state and direction: 11, 6, 3 and 4.
+# How many codes the channels object, colour, state and direction have: 11, 6, 3 and 4.
 CODES_PER_CHANNEL = tuple(map(len, (OBJECT_TO_IDX, COLOR_TO_IDX, STATE_TO_IDX, DIR_TO_VEC)))
 
 ACTION_NAMES = tuple(action.name for action in Actions)
-# DoorKey does not need drop and done.
+# DoorKey does not need MiniGrid's other two actions, drop and done.
 TASK_ACTIONS = tuple(
     int(Actions[name]) for name in ("left", "right", "forward", "pickup", "toggle")
 )
 
 _LABELLED = ("key", "door", "goal", "ball", "box", "lava")
-_NUMBERED = ("key", "door", "ball", "box")  # lava may fill many cells
-_MARGIN = VIEW_SIZE - 1  # the view extends this far beyond the grid, where MiniGrid puts walls
+_NUMBERED = ("key", "door", "ball", "box")  # not lava, which may fill many cells
+_MARGIN = VIEW_SIZE - 1  # how far a view can extend beyond the grid, where MiniGrid adds walls
 _BITS = 1 << np.arange(VIEW_SIZE)
-_IS_SET = (np.arange(1 << VIEW_SIZE)[:, None] & _BITS) > 0  # number -> its bits
+_IS_SET = (np.arange(1 << VIEW_SIZE)[:, None] & _BITS) > 0  # row n has the bits of n
 
 
 def most_in_sight(size: int) -> int:
-    """Return the largest number of visible cells in a view of a room, whose walls block sight.
+    """Return how many cells an agent can see at most in a closed room.
 
-    The view covers all rows of the room but the one of the wall behind the agent.
+    The agent sees no cell beyond the walls, and never the wall behind it.
 
     Args:
         size: side of the room in cells, walls included.
@@ -67,17 +67,20 @@ def object_cells(
     """Return the cells of the agent and of the objects in its view.
 
     Args:
-        view: one observation, `(width, height, C)`; of stacked frames the newest is used.
-        channels: channels of one frame, 3, or 4 with a compass.
-        coloured: always include the colour in labels, instead of only where objects of one kind
-            differ in colour.
+        view: one observation, `(width, height, C)`; if frames are stacked, the newest is used.
+        channels: number of channels of one frame: 3, or 4 with a compass.
+        coloured: whether labels always include the colour. By default, they include it only for
+            kinds of objects that are visible in several colours, such as `red door`.
 
     Returns:
-        Label → cell (x, y), in the order agent, key, door, goal, ball, box, lava, without objects
-        out of sight. Objects of one kind and several colours have labels such as `red door`.
-        Further keys, doors, balls and boxes with the same label are numbered, as `red door 2`; of
-        goals and lava only the first is returned. Numbers hold for one view only. A carried object
-        is in the agent's cell. The entity of cell (x, y) is number `x * height + y`.
+        Label → cell (x, y) of visible objects, in the order agent, key, door, goal, ball, box,
+        lava.
+
+        - If several keys, doors, balls or boxes have the same label, the second is `red door 2` and
+          so on. These numbers can change from one view to the next.
+        - Only the first of several goals or lava cells is returned.
+        - A carried object is in the agent's cell.
+        - Networks number the cell (x, y) as entity `x * height + y`.
 
     Example:
         >>> view = np.zeros((7, 7, 3), "uint8")
@@ -101,7 +104,7 @@ def object_cells(
 
 
 def agent_cell(view: Any) -> tuple[int, int]:
-    """Return the agent's cell (x, y): the one with its code, or the middle of the last row.
+    """Return the agent's cell (x, y): the cell with its code, or else the middle of the last row.
 
     Args:
         view: one frame, `(width, height, channels)`.
@@ -117,7 +120,7 @@ def agent_cell(view: Any) -> tuple[int, int]:
 
 
 def unseen_cells(view: Any, channels: int = 3) -> np.ndarray:
-    """Return which cells are out of sight, `(width, height)` bool with axes (x, y).
+    """Return a bool array `(width, height)` with axes (x, y), true for cells that are not visible.
 
     Args:
         view, channels: as in `object_cells`.
@@ -130,7 +133,7 @@ def unseen_cells(view: Any, channels: int = 3) -> np.ndarray:
 
 
 def agents_picture(env: Any) -> np.ndarray:
-    """Render the view of a MiniGrid agent as an RGB image with the agent at the bottom."""
+    """Render the view of a MiniGrid agent as an RGB image in which the agent is at the bottom."""
     size = env.get_wrapper_attr("agent_view_size")  # a wrapper may have changed it
     grid, in_sight = env.unwrapped.gen_obs_grid(size)
     return grid.render(32, (size // 2, size - 1), agent_dir=3, highlight_mask=in_sight)
@@ -142,10 +145,10 @@ def whole_picture(env: Any) -> np.ndarray:
 
 
 class FieldOfView:
-    """A grid from which views of any cell are computed as arrays.
+    """Computes the views from any cell of a grid with array operations.
 
     MiniGrid builds a view object by object, which takes 97 % of the time of a step. This class
-    returns the same numbers in a fraction of it; a test compares them on random grids.
+    returns the same arrays much faster; a test compares both on random grids.
 
     Args:
         cells: `(width, height, 3)` uint8 codes of the whole grid, from `Grid.encode`.
@@ -166,12 +169,13 @@ class FieldOfView:
         direction: int,
         carrying: tuple[int, int, int] | None = None,
     ) -> np.ndarray:
-        """Return the view `(7, 7, 3)` uint8 from a cell; the agent is at (3, 6) and faces y = 0.
+        """Return the view of an agent, `(7, 7, 3)` uint8; it is at (3, 6) and faces y = 0.
 
         Args:
-            position: (x, y) of the agent.
-            direction: 0 right, 1 down, 2 left, 3 up.
-            carrying: codes of the carried object, which replaces the agent's own cell, or `None`.
+            position: (x, y) of the agent in the grid.
+            direction: direction of the agent in the grid: 0 right, 1 down, 2 left, 3 up.
+            carrying: codes of the carried object, which the agent's cell then contains; `None` if
+                the agent carries nothing.
         """
         back, side = _MARGIN, _MARGIN - VIEW_SIZE // 2
         left, top = ((back, side), (side, back), (0, side), (side, 0))[direction]
@@ -184,7 +188,7 @@ class FieldOfView:
 
 
 def _turned(window, direction):
-    """Turn a window of the grid until the agent faces y = 0; np.rot90 takes twice as long."""
+    """Turn a window of the grid so that the agent faces y = 0; `np.rot90` takes twice as long."""
     if direction == 0:
         return window[::-1].swapaxes(0, 1)
     if direction == 1:
@@ -195,7 +199,7 @@ def _turned(window, direction):
 
 
 def _visible(transparent):
-    """Return the visible cells (x, y) of a view; bit x of `transparent[y]` is cell (x, y)."""
+    """Return a mask `(7, 7)` of the visible cells; bit x of `transparent[y]` is cell (x, y)."""
     rows = [0] * VIEW_SIZE
     visible = 1 << AGENT_CELL[0]
     for y in reversed(range(VIEW_SIZE)):
@@ -203,13 +207,15 @@ def _visible(transparent):
     return _IS_SET[rows].T
 
 
-@functools.cache  # a pure function of 2 × 7 bits
+@functools.cache  # 128 x 128 possible arguments
 def _spread(visible, transparent):
     """Return the visible cells of a row, and the cells of the next row that they reveal.
 
-    This is MiniGrid's rule (`Grid.process_vis`): a visible transparent cell reveals its left and
-    right neighbours, and in the next row the cell ahead and that cell's neighbour. As in MiniGrid,
-    the sweep to the right skips the last cell, and the sweep to the left the first.
+    Both arguments and both results are integers whose bit x is cell x. The rule is that of
+    MiniGrid's `Grid.process_vis`. A sweep to the right extends visibility from each visible and
+    transparent cell to its right neighbour, and in the next row to the cell ahead and its right
+    neighbour. A sweep to the left does the same with left neighbours. As in MiniGrid, the first
+    sweep skips the last cell, and the second sweep skips the first cell.
     """
     ahead = 0
     for x in range(VIEW_SIZE - 1):
@@ -225,11 +231,11 @@ def _spread(visible, transparent):
 
 @functools.cache
 def spread_table() -> np.ndarray:
-    """Return the visibility rule for all possible rows of a view, `(128, 128)` int32.
+    """Return a table of the visibility rule for all possible rows of a view, `(128, 128)` int32.
 
-    Entry `[visible, transparent]` is for a row whose cells `visible` are revealed by the previous
-    row; bit x is cell x. Its lower seven bits are the row's visible cells, the next seven bits the
-    cells of the next row that they reveal.
+    The first index encodes the cells of a row that the previous row reveals, the second index its
+    transparent cells; bit x is cell x. The lower seven bits of an entry encode the visible cells of
+    this row. The next seven bits encode the cells of the next row that these reveal.
     """
     number = range(1 << VIEW_SIZE)
     spread = np.array([[_spread(visible, clear) for clear in number] for visible in number])

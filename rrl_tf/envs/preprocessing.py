@@ -1,4 +1,4 @@
-"""Preprocessors: functions from raw observations to a network's input."""
+"""Define preprocessors, which map raw observations to a network's input."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rrl_tf.errors import InvalidInput
 class Preprocessor:
     """A function from raw observations to a network's input, with a description of the result.
 
-    The function uses `keras.ops` only, so that it runs in a training step and in an exported graph.
+    The function uses `keras.ops` only, so it also runs in a training step and in an exported graph.
 
     Args:
-        function: raw observations `(..., *raw)` → preprocessed ones `(..., *shape)` float32.
-        shape: shape of one preprocessed observation: `(height, width, F)` of a grid, `(F,)` of a
+        function: maps raw observations `(..., *raw)` to preprocessed ones `(..., *shape)` float32.
+        shape: shape of one preprocessed observation: `(height, width, F)` for a grid, `(F,)` for a
             vector.
-        unseen_feature: index of the feature that is 1 in grid cells out of sight, or `None`.
-            Networks mask such cells in attention.
+        unseen_feature: index of the feature that is 1 in grid cells that the agent does not see, or
+            `None`. Networks mask these cells in attention.
         agent_cell: (row, column) of the agent's cell, or `None` if it is not constant. Networks
-            read their output there.
-        agent_feature: index of the feature that is 1 in the agent's cell only, or `None`. Networks
-            without an `agent_cell` read their output there.
+            compute Q values from this cell.
+        agent_feature: index of the feature that is 1 in the agent's cell only, or `None`. If there
+            is no `agent_cell`, networks compute Q values from the cell with this feature.
 
     Example:
         >>> view = Box(0, 10, (7, 7, 1), "uint8")
@@ -58,20 +58,22 @@ def one_hot(
     """Encode each code of a grid as a one-hot vector.
 
     Args:
-        space: `Box` of integers `(height, width, frames * channels)`. Its upper bounds set the
-            number of codes of each channel; a larger code becomes a vector of zeros.
+        space: `Box` of integers `(height, width, frames * channels)`. A channel with the upper
+            bound n has n + 1 codes; a larger code becomes a vector of zeros.
         frames: number of observations stacked along the channels, oldest first.
-        unseen_code: code of the newest frame's first channel that marks a cell out of sight.
+        unseen_code: code of the first channel that marks a cell as not visible, read in the newest
+            frame; `None` if there is none.
         agent_cell: as in `Preprocessor`.
-        agent_code: code of the newest frame's first channel that marks the agent's cell.
+        agent_code: code of the first channel that marks the agent's cell, read in the newest frame;
+            `None` if there is none.
 
     Returns:
-        A `Preprocessor` to `(height, width, frames * sum of the numbers of codes)`: for each frame
-        the codes of its first channel, then those of its second, and so on.
+        A `Preprocessor` with the shape `(height, width, F)`. The features of each frame are the
+        one-hot vector of its first channel, then that of its second channel, and so on.
 
     Raises:
-        InvalidInput: if the space is not a grid of codes or does not hold whole frames, or a code
-            is not one of the first channel.
+        InvalidInput: if the space is not a grid of codes, its channels cannot be divided into
+            `frames`, or `unseen_code` or `agent_code` is not a code of the first channel.
 
     Example:
         >>> preprocessor = one_hot(Box(0, 2, (4, 4, 1), "uint8"))
@@ -84,8 +86,8 @@ def one_hot(
     for name, each in (("unseen_code", unseen_code), ("agent_code", agent_code)):
         if each is not None:
             number_from(name, integer(name, each), 0, codes[0] - 1)
-    # One matrix product repeats every channel once per code and leaves one comparison. On a CPU
-    # this is faster than one-hot encodings of all channels and a concatenation.
+    # A matrix product repeats each channel once per code, and one comparison then gives all one-hot
+    # vectors. On a CPU, this is faster than encoding and concatenating the channels one by one.
     repeat = np.repeat(np.eye(len(codes)), codes, axis=1)
     repeat = np.kron(np.eye(frames), repeat).astype("float32")
     code = np.tile(np.concatenate([np.arange(n) for n in codes]), frames).astype("float32")
@@ -105,20 +107,21 @@ def one_hot(
 
 
 def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocessor:
-    """Divide each channel by its largest absolute bound; suits pixels and codes of a grid.
+    """Divide each channel by its largest absolute bound, for pixels or codes of a grid.
 
-    Channels with bounds up to 1 stay unchanged. No feature marks cells out of sight.
+    A channel whose bounds are between -1 and 1 keeps its values. The result has no
+    `unseen_feature`.
 
     Args:
-        space: `Box` whose last axis holds the channels, with finite bounds.
+        space: `Box` with finite bounds, whose last axis is the channels.
         agent_cell: as in `Preprocessor`.
 
     Returns:
-        A `Preprocessor` to the space's shape, with values from 0 to 1, or from -1 if the space has
-        negative values.
+        A `Preprocessor` with the space's shape and values from -1 to 1, or from 0 to 1 if the space
+        has no negative values.
 
     Raises:
-        InvalidInput: if a bound is missing.
+        InvalidInput: if a bound is infinite.
 
     Example:
         >>> preprocessor = scaled(Box(0, 255, (84, 84, 4), "uint8"))
@@ -136,17 +139,17 @@ def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocesso
 
 
 def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocessor:
-    """Divide an observation by its own largest number, as the book does.
+    """Divide each observation by its own largest value, as in "Deep RL in Action".
 
-    The value of an object depends on the other objects in view: a door is 4/5 together with the
-    key and 4/8 together with the goal. Only the `book` preset needs this.
+    The value of an object then depends on the other visible objects: a door is 4/5 if the key is
+    visible and 4/8 if the goal is visible. Only the preset `book` uses this preprocessor.
 
     Args:
         space: `Box` `(height, width, C)`.
         agent_cell: as in `Preprocessor`.
 
     Returns:
-        A `Preprocessor` to the space's shape, with values from 0 to 1.
+        A `Preprocessor` with the space's shape and values from 0 to 1.
 
     Example:
         >>> preprocessor = frame_maximum(Box(0, 10, (7, 7, 3), "uint8"))
@@ -160,7 +163,7 @@ def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Prep
     def scale(observation):
         observation = ops.cast(observation, "float32")
         largest = ops.max(observation, axis=(-3, -2, -1), keepdims=True)
-        # An all-zero observation stays finite.
+        # The maximum with 1 avoids a division by zero.
         return observation / ops.maximum(largest, 1.0)
 
     return Preprocessor(scale, space.shape, agent_cell=agent_cell)
@@ -182,10 +185,15 @@ def as_float(space: Box) -> Preprocessor:
 
 
 def codes_per_channel(space: Box, frames: int = 1) -> tuple[int, ...]:
-    """Return the number of codes of each channel of one frame.
+    """Return how many codes each channel of one frame has.
+
+    Args:
+        space: as in `one_hot`.
+        frames: number of frames stacked along the channels.
 
     Raises:
-        InvalidInput: as `one_hot`.
+        InvalidInput: if the space is not a grid of codes, or its channels cannot be divided into
+            `frames`.
 
     Example:
         >>> codes_per_channel(Box(0, np.tile([10, 5], (7, 7, 1)), dtype="uint8"))
@@ -193,12 +201,12 @@ def codes_per_channel(space: Box, frames: int = 1) -> tuple[int, ...]:
     """
     if len(space.shape) != 3 or space.dtype.kind not in "iu" or space.low.min() < 0:
         raise InvalidInput(
-            "one-hot encoding needs an observation space of integer codes (height, width, "
-            f"channels) from 0 up; received {space}"
+            "`space` must have non-negative integer codes (height, width, channels) for one-hot "
+            f"encoding; received {space}"
         )
     if frames < 1 or space.shape[-1] % frames:
         raise InvalidInput(
-            f"the last axis of an observation must hold {frames} frames of equally many channels; "
+            f"the last axis of `space` must have a size that {frames} frames divide evenly; "
             f"received shape {space.shape}"
         )
     codes = _largest(space).astype(int) + 1
@@ -206,9 +214,9 @@ def codes_per_channel(space: Box, frames: int = 1) -> tuple[int, ...]:
 
 
 def _largest(space):
-    """Return the largest absolute bound of each channel of the last axis."""
+    """Return the largest absolute bound of each channel (last axis)."""
     bounds = np.abs(np.stack([space.low, space.high]).astype("float64"))
     largest = bounds.reshape(-1, space.shape[-1]).max(axis=0)
     if not np.isfinite(largest).all():
-        raise InvalidInput(f"the observation space needs finite bounds; received {space}")
+        raise InvalidInput(f"`space` must have finite bounds; received {space}")
     return largest

@@ -1,4 +1,7 @@
-"""A task as a value: everything that training, evaluation, figures and export need of a problem."""
+"""Define `Task` and `Level`, which describe a learning problem.
+
+Training, evaluation, figures and export read these descriptions.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from gymnasium.spaces import Box, Discrete
 from rrl_tf._arguments import natural, number_from
 from rrl_tf.errors import InvalidInput
 
-if TYPE_CHECKING:  # the first loads TensorFlow
+if TYPE_CHECKING:  # `graph` loads TensorFlow
     from rrl_tf.envs.graph import GraphEnv
     from rrl_tf.envs.preprocessing import Preprocessor
 
@@ -29,15 +32,17 @@ class Level:
 
     Args:
         name: short name, such as `6x6`.
-        make_env: `make_env(render_mode=None)` → a new training environment. A function without
-            that argument makes environments that cannot be rendered.
-        make_test_env: the same for the evaluation environment; `None` uses `make_env`.
+        make_env: `make_env(render_mode=None)` → a new training environment. If the function does
+            not accept `render_mode`, its environments cannot be rendered.
+        make_test_env: `make_test_env(render_mode=None)` → a new evaluation environment; `None` uses
+            `make_env`.
         resets: keyword arguments of `reset`, one mapping per evaluation episode, such as
-            `{"options": {"start": start}}`. `None` evaluates the seeds 0, 1, 2, ..., which training
-            does not use because its seeds are random 64-bit numbers.
+            `{"options": {"start": start}}`. `None` evaluates the seeds 0, 1, 2, ...; training uses
+            random 64-bit seeds instead.
         make_graph: `make_graph()` → the training environment as TensorFlow operations, such as a
             `DoorKeyGraph`; `None` if there is none.
-        make_test_graph: the same for the evaluation environment.
+        make_test_graph: `make_test_graph()` → the evaluation environment as TensorFlow operations;
+            `None` if there is none.
 
     Example:
         >>> from rrl_tf.envs import enumerate_starts, make_doorkey
@@ -57,34 +62,38 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A learning problem, passed as an argument to all code that needs it.
+    """A learning problem: environments, levels, preprocessing and labels for figures.
 
-    A new environment needs one function that returns such a value, and no other change.
+    Training, evaluation, figures and export receive it as an argument. To add an environment,
+    write one function that returns its `Task`; no other code has to change.
 
     Args:
         name: name of the task in the exported policy and in figures.
-        levels: a curriculum from first to last level; results are those of the last level.
+        levels: the levels of the curriculum in order. Results are reported for the last level.
         preprocessor: maps raw observations to a network's input.
-        success_return: an episode with at least this return is a success, unless its last `info`
-            contains `"success"`. `None`: only `info` decides; without it, only returns are
-            reported.
-        action_names: one name per action; the environment's names or numbers if empty.
-        entities: raw observation → label → grid cell, as indices of its first two axes, for
-            attention figures. Films show the attention of the label `"agent"`.
-        unseen: raw observation → bool array with the grid's shape, true for cells out of sight.
-        view: environment → RGB image of the agent's view, upright.
+        success_return: smallest return of a successful episode. An environment that reports
+            `info["success"]` at the end of an episode overrides it. If it is `None` and `info` has
+            no `"success"`, only returns are reported.
+        action_names: one name per action. If empty, the environment's names are used or, if it has
+            none, the action numbers.
+        entities: function of a raw observation that returns a dict label → grid cell (indices of
+            the first two axes), for attention figures. Animations show the attention from the cell
+            with the label `"agent"`.
+        unseen: function of a raw observation that returns a bool array of the grid's shape, true
+            for cells that the agent does not see.
+        view: function of an environment that returns an upright RGB image of the agent's view.
         rows_first: whether the grid's axes are (row, column); MiniGrid's are (x, y).
-        frames: number of observations stacked along the last axis. Each step adds one, so that a
-            replay buffer stores each frame once.
+        frames: number of observations stacked along the last axis. A replay buffer stores each of
+            them only once, because a step adds one and drops the oldest.
 
     Raises:
         InvalidInput: if there is no level, environments differ in their spaces, the preprocessor
             does not accept their observations, the actions are not discrete from 0 to A - 1, or
             `success_return` is not finite.
 
-    An environment may have two further attributes, which wrappers pass on: `action_names`, used if
-    the task has none, and `state_key()`, equal for two states with the same future. Evaluation uses
-    the key to detect that a policy repeats itself in a loop.
+    An environment or one of its wrappers can have two optional attributes. `action_names` are used
+    if the task has none. `state_key()` returns a key; two states with equal keys have the same
+    future. Evaluation uses the key to detect that a policy repeats itself in a loop.
 
     Example:
         >>> from rrl_tf.envs.preprocessing import as_float
@@ -110,26 +119,30 @@ class Task:
 
     def __post_init__(self) -> None:
         if not self.levels:
-            raise InvalidInput(f"task {self.name!r} needs at least one level; received none")
+            raise InvalidInput(
+                f"`levels` of task {self.name!r} must have at least one level; received none"
+            )
         if self.success_return is not None and not math.isfinite(self.success_return):
-            raise InvalidInput(f"success_return must be finite; received {self.success_return}")
+            raise InvalidInput(f"`success_return` must be finite; received {self.success_return}")
         makers = [make for level in self.levels for make in (level.make_env, level.make_test_env)]
         envs = [new_env(make) for make in makers if make]
         spaces = {(repr(env.observation_space), repr(env.action_space)) for env in envs}
         if len(spaces) > 1:
             raise InvalidInput(
-                f"the levels of task {self.name!r} must share their spaces; received "
+                f"all environments of task {self.name!r} must share their spaces; received "
                 f"{sorted(spaces)}"
             )
         observation, action = envs[0].observation_space, envs[0].action_space
         if not isinstance(action, Discrete) or action.start != 0:
             raise InvalidInput(
-                f"task {self.name!r} needs a Discrete action space from 0 up; received {action}"
+                f"the action space of task {self.name!r} must be Discrete and start at 0; "
+                f"received {action}"
             )
         names = self.action_names or optional_attribute(envs[0], "action_names") or range(action.n)
         if len(names) != action.n:
             raise InvalidInput(
-                f"task {self.name!r} has {action.n} actions; received the names {tuple(names)}"
+                f"`action_names` of task {self.name!r} must be {action.n} names; received "
+                f"{tuple(names)}"
             )
         _check_preprocessor(self.name, self.preprocessor, observation)
         for env in envs:
@@ -140,15 +153,15 @@ class Task:
 
     @property
     def num_actions(self) -> int:
-        """A."""
+        """Number of actions A."""
         return int(self.action_space.n)
 
     def make_env(self, level: int = -1, render_mode: str | None = None) -> gymnasium.Env:
-        """Return a new training environment, which reports `info["success"]` if it is known."""
+        """Return a new training environment, with `info["success"]` if the task defines success."""
         return self._with_success(self.levels[level].make_env, render_mode)
 
     def make_test_env(self, level: int = -1, render_mode: str | None = None) -> gymnasium.Env:
-        """Return a new evaluation environment, which reports `info["success"]` if it is known."""
+        """Return a new evaluation environment; `info["success"]` is as in `make_env`."""
         make = self.levels[level].make_test_env or self.levels[level].make_env
         return self._with_success(make, render_mode)
 
@@ -161,7 +174,8 @@ class Task:
 
         Args:
             level: index of the level.
-            at_most: number of episodes. If the level has more, a fixed random subset is used.
+            at_most: maximum number of episodes. If the level has more, a random subset is returned,
+                which is always the same.
         """
         resets = self.levels[level].resets
         if resets is None:
@@ -171,7 +185,7 @@ class Task:
 
 
 class ReportSuccess(gymnasium.Wrapper):
-    """Adds `info["success"]` at the end of an episode, unless the environment reports it.
+    """Adds `info["success"]` at the end of an episode, unless the environment has set it already.
 
     Args:
         env: any environment.
@@ -189,7 +203,7 @@ class ReportSuccess(gymnasium.Wrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment and the return."""
+        """Reset the environment and set the return to 0."""
         self._return = 0.0
         return self.env.reset(seed=seed, options=options)
 
@@ -214,12 +228,14 @@ def level_of_starts(
 
     Args:
         name: name of the level.
-        make: `make(starts=None, render_mode=None)` → a new environment; `None` allows any start.
-        starts: all starts, each with a `layout`.
-        held_out_seed: selects the third of the layouts that is evaluated and not trained on;
-            `None` holds out nothing.
-        make_graph: `make_graph(starts=None)` → the environment as TensorFlow operations.
-        trained: layouts that are never held out because easier levels contain them.
+        make: `make(starts=None, render_mode=None)` → a new environment; `starts=None` allows any
+            start.
+        starts: all starts of the level, each with an attribute `layout`.
+        held_out_seed: seed that selects a third of the layouts for evaluation only; `None` trains
+            on and evaluates all layouts.
+        make_graph: `make_graph(starts=None)` → the environment as TensorFlow operations; `None` if
+            there is none.
+        trained: layouts that are never held out because other levels train on them.
     """
     training = None
     if held_out_seed is not None:
@@ -242,16 +258,16 @@ def split_layouts(
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Split starts into training and test starts that share no layout.
 
-    Whole layouts are held out, because an agent that has trained on a layout from another cell
-    already knows it.
+    An agent that has trained on one start of a layout knows the layout, so all starts of a layout,
+    which differ for example in the agent's position, go into the same part.
 
     Args:
-        starts: starts with a `layout`, such as `DoorKeyStart`s. Both results keep their order.
+        starts: starts with an attribute `layout`, such as `DoorKeyStart`s.
         held_out: fraction of the layouts in the test part, from 0 to 1.
-        seed: selects these layouts; 0 or more.
+        seed: non-negative integer that selects these layouts.
 
     Returns:
-        `(training starts, test starts)`.
+        `(training starts, test starts)`, each in the order of `starts`.
 
     Raises:
         InvalidInput: if one part would be empty, or a number is out of range.
@@ -269,9 +285,9 @@ def split_layouts(
     num_test = round(held_out * len(layouts))
     if not 0 < num_test < len(layouts):
         raise InvalidInput(
-            f"both parts need at least one layout; received held_out={held_out!r} of "
-            f"{len(layouts)} layouts, which leaves {num_test} for testing and "
-            f"{len(layouts) - num_test} for training"
+            "`held_out` must leave at least one layout for training and one for testing; received "
+            f"{held_out!r} of {len(layouts)} layouts, which gives {len(layouts) - num_test} for "
+            f"training and {num_test} for testing"
         )
     chosen = np.random.default_rng(seed).permutation(len(layouts))[:num_test]
     test_layouts = {layouts[i] for i in chosen}
@@ -281,13 +297,13 @@ def split_layouts(
 
 
 def check_held_out_seed(held_out: bool, seed: int) -> None:
-    """Raise `InvalidInput` for a `held_out_seed` without `held_out`, which would have no effect."""
+    """Raise `InvalidInput` for a `held_out_seed` without `held_out`, where it has no effect."""
     if seed and not held_out:
-        raise InvalidInput(f"held_out_seed needs held_out; received {seed} and False")
+        raise InvalidInput(f"`held_out_seed` must be 0 without `held_out`; received {seed}")
 
 
 def new_env(make: Callable[..., gymnasium.Env], render_mode: str | None = None) -> gymnasium.Env:
-    """Call a function that makes an environment, with `render_mode` if it accepts one.
+    """Call `make` and return its environment; pass `render_mode` if `make` accepts it.
 
     Example:
         >>> new_env(lambda: gymnasium.make("CartPole-v1"), "rgb_array").render_mode
@@ -298,7 +314,7 @@ def new_env(make: Callable[..., gymnasium.Env], render_mode: str | None = None) 
 
 
 def optional_attribute(env: gymnasium.Env, name: str) -> Any:
-    """Return an attribute of an environment or of its wrappers, or `None`."""
+    """Return an attribute of an environment or its wrappers, or `None` if there is none."""
     return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
 
 

@@ -1,4 +1,4 @@
-"""Several environments in one process, whose episodes are determined by a few integers."""
+"""Define `SeededVectorEnv`, a vector environment whose state can be stored as JSON."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from rrl_tf.errors import InvalidInput
 
 
 class SeededVectorEnv(VectorEnv):
-    """A list of environments that step together and restart in the same step.
+    """Environments in one process that step together; an ended episode restarts in the same step.
 
-    The seed of episode `n` of environment `i` depends on (`seed`, `i`, `n`) only, so that neither
-    the number of environments nor the length of other episodes changes it. The state of an
-    environment is thus its episode number and the actions since: `get_state` returns them, and
-    `set_state` replays them.
+    The seed of episode `n` of environment `i` depends only on `seed`, `i` and `n`, and not on the
+    number of environments or the length of other episodes. The number of the current episode and
+    its actions so far therefore determine the state of an environment. `get_state` returns them,
+    and `set_state` replays them.
 
     Args:
-        make_env: makes one environment; called `num_envs` times.
+        make_env: function without arguments that makes one environment; called `num_envs` times.
         num_envs: number of environments E.
         seed: non-negative integer.
-        reset_on_truncation: `False` ignores the environments' time limits: `truncated` is never
-            true, and an episode lasts until it terminates.
+        reset_on_truncation: whether a time limit ends an episode. If `False`, `truncated` is always
+            false and an episode lasts until it terminates.
 
     Attributes:
-        reset_options: options for the `reset` of every episode that begins from now on; a dict that
-            JSON can store, or `None`. A curriculum sets its level here.
+        reset_options: options for the `reset` of every later episode: a dict that JSON can store,
+            or `None`. A curriculum selects its level this way.
 
     Raises:
         InvalidInput: if `num_envs` is not positive, or the seed is negative.
@@ -74,10 +74,10 @@ class SeededVectorEnv(VectorEnv):
         """Begin a new episode in every environment.
 
         Args:
-            seed: non-negative integer, for the first episodes of that seed; `None` continues with
-                the next episodes.
-            options: options for the `reset` of these episodes; `None` uses `reset_options`. JSON
-                must be able to store them if `get_state` is called.
+            seed: non-negative integer; the environments begin with the first episodes of this seed.
+                `None` keeps the seed and continues with the next episodes.
+            options: options for the `reset` of these episodes; `None` uses `reset_options`. If
+                `get_state` is called, JSON must be able to store them.
 
         Returns:
             Observations `(E, ...)` and an empty dict.
@@ -92,29 +92,32 @@ class SeededVectorEnv(VectorEnv):
     def step(
         self, actions: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Take one action in every environment, and begin new episodes where one ends.
+        """Take one action in every environment, and begin a new episode where one ends.
 
         Args:
             actions: `(E,)` integers.
 
         Returns:
-            `(observation, reward, terminated, truncated, info)`: the next observations `(E, ...)`,
-            float32 rewards `(E,)`, two bool arrays `(E,)` of which at most one is true, and `info`
-            with `"final_obs"`, `(E, ...)`, the observations after the actions (equal to
-            `observation` where the episode continues); `"life_lost"`, `(E,)`, if an environment
-            reports it; `"_episode"`, `(E,)`, where an episode ends; and `"episode"`, its
-            `"return"`, `"length"` in steps and `"success"`, `(E,)` each, zero elsewhere, with
-            `"_success"`, `(E,)`, where an environment reports it.
+            `(observation, reward, terminated, truncated, info)`: observations `(E, ...)`, the first
+            of the new episode where one ends; float32 rewards `(E,)`; two bool arrays `(E,)`, which
+            are never both true for an environment; and a dict `info` with
+
+            - `"final_obs"`: `(E, ...)`, observations after the actions and before any reset.
+            - `"_episode"`: `(E,)` bool, true where an episode ends.
+            - `"episode"`: dict of arrays `(E,)` that are zero where no episode ends: `"return"`,
+              `"length"` in steps, `"success"`, and `"_success"`, which is true where the
+              environment reports success or failure.
+            - `"life_lost"`: `(E,)` bool, present only if a life is lost.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
-            InvalidInput: if the number of actions differs, or a reward is not finite.
+            InvalidInput: if the number of actions is not E, or a reward is not finite.
         """
         if self._observation is None:
             raise ResetNeeded("Call reset or set_state before step.")
         actions = np.asarray(actions).tolist()
         if not isinstance(actions, list) or len(actions) != self.num_envs:
-            raise InvalidInput(f"expected {self.num_envs} actions; received {actions!r}")
+            raise InvalidInput(f"`actions` must be {self.num_envs} integers; received {actions!r}")
         space: Any = self.single_observation_space
         final = np.empty((self.num_envs, *space.shape), space.dtype)
         reward = np.zeros(self.num_envs, np.float32)
@@ -148,7 +151,7 @@ class SeededVectorEnv(VectorEnv):
         return self._observation, reward, terminated, truncated, info
 
     def get_state(self) -> dict[str, Any]:
-        """Return the complete state of the environments as a dict that JSON can store.
+        """Return the state of all environments as a dict that JSON can store.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
@@ -169,7 +172,7 @@ class SeededVectorEnv(VectorEnv):
             json.dumps((self.reset_options, self._options))
         except (TypeError, ValueError) as error:
             raise InvalidInput(
-                f"options of reset must be ready for JSON before get_state ({error}); received "
+                f"JSON must be able to store all options of `reset` ({error}); received "
                 f"{self.reset_options!r} and {self._options!r}"
             ) from error
         return {
@@ -179,23 +182,22 @@ class SeededVectorEnv(VectorEnv):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Replay the episodes of a state that `get_state` returned, and continue from there.
+        """Restore a state of `get_state` by replaying the actions of its current episodes.
 
         Args:
-            state: the dict.
+            state: dict from `get_state`.
 
         Returns:
             The current observations `(E, ...)`.
 
         Raises:
-            InvalidInput: if the state has another number of environments, or an environment
-                behaves differently.
+            InvalidInput: if the state has another number of environments, or a replayed episode
+                gives another observation than the stored one.
         """
         environments = state["environments"]
         if len(environments) != self.num_envs:
             raise InvalidInput(
-                f"expected the state of {self.num_envs} environments; received that of "
-                f"{len(environments)}"
+                f"`state` must have {self.num_envs} environments; received {len(environments)}"
             )
         self._start_over(state["seed"])
         self.reset_options = state["reset_options"]
@@ -210,29 +212,29 @@ class SeededVectorEnv(VectorEnv):
             observation = np.asarray(observation, self.single_observation_space.dtype)
             if _checksum(observation) != stored["checksum"]:
                 raise InvalidInput(
-                    f"environment {i} cannot be restored: replaying {len(stored['actions'])} "
-                    f"actions of episode {stored['episode']} gave an observation with checksum "
-                    f"{_checksum(observation)}; expected {stored['checksum']}. The state belongs "
-                    "to another environment, or to another version of it."
+                    f"environment {i} cannot be restored: after {len(stored['actions'])} replayed "
+                    f"actions of episode {stored['episode']}, the checksum of the observation must "
+                    f"be {stored['checksum']}; received {_checksum(observation)}. The state was "
+                    "stored with another environment, or with another version of it."
                 )
             observations.append(observation)
         self._observation = np.stack(observations)
         return self._observation
 
     def render(self) -> tuple[Any, ...]:
-        """Return a tuple with the image of every environment."""
+        """Return a tuple of images, one per environment."""
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close every environment; `close` calls this."""
+        """Close all environments; `close` calls this method."""
         for env in self.envs:
             env.close()
 
     def _check_rewards(self, reward, lengths):
         for i in np.flatnonzero(~np.isfinite(reward)).tolist():
             raise InvalidInput(
-                f"rewards must be finite numbers of float32; environment {i}, step {lengths[i]} of "
-                f"episode {self._episodes[i]}; received {reward[i]}"
+                f"rewards must be finite in float32; received {reward[i]} from environment {i} in "
+                f"step {lengths[i]} of episode {self._episodes[i]}"
             )
 
     def _start_over(self, seed):
@@ -253,9 +255,9 @@ class SeededVectorEnv(VectorEnv):
         seed = int(sequence.generate_state(1, np.uint64)[0])
         try:
             observation, _ = self.envs[i].reset(seed=seed, options=options)
-        except (ValueError, OverflowError, TypeError):  # the environment needs a shorter seed
+        except (ValueError, OverflowError, TypeError):  # it may only accept seeds below 2**31
             observation, _ = self.envs[i].reset(seed=seed % 2**31, options=options)
-        # The first observation may have another dtype than later ones.
+        # Some environments return the first observation with another dtype than later ones.
         return np.asarray(observation, self.single_observation_space.dtype)
 
 

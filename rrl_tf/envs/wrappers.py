@@ -1,4 +1,4 @@
-"""Gymnasium wrappers that the tasks share."""
+"""Define the Gymnasium wrappers that several tasks use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rrl_tf.errors import InvalidInput
 class StackFrames(gymnasium.Wrapper):
     """Concatenates the last observations along the last axis, oldest first.
 
-    A reset repeats the first observation.
+    After a reset, the stack contains the first observation `frames` times.
 
     Args:
         env: environment whose observations are arrays, such as `(height, width, C)`.
-        frames: number of observations.
+        frames: number of observations in the stack.
 
     Raises:
         InvalidInput: if `frames` is not positive.
@@ -50,7 +50,7 @@ class StackFrames(gymnasium.Wrapper):
     def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Drop the oldest observation and append the newest."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        # Always a new array, because callers may keep the previous one.
+        # Callers may keep the previous stack, so this one is a new array.
         if self._frames > 1:
             recent = self._stack[..., self._channels :]
             observation = np.concatenate((recent, observation), axis=-1)
@@ -58,7 +58,7 @@ class StackFrames(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
     def _state_key(self) -> Hashable:
-        """Add the stacked frames, which a policy without a memory also depends on."""
+        """Return the environment's key and the stack, because a policy depends on both."""
         key = self.env.get_wrapper_attr("state_key")()
         return key if self._frames == 1 else (key, self._stack.tobytes())
 
@@ -68,10 +68,10 @@ class SelectActions(gymnasium.Wrapper):
 
     Args:
         env: environment with discrete actions.
-        actions: the environment's codes, in the order of the new numbers.
+        actions: actions of the environment; the new action i is `actions[i]`.
 
     Raises:
-        InvalidInput: if a code is not an action of the environment, or is repeated.
+        InvalidInput: if an entry is not an action of the environment, or is repeated.
     """
 
     def __init__(self, env: gymnasium.Env, actions: Iterable[int]) -> None:
@@ -87,7 +87,7 @@ class SelectActions(gymnasium.Wrapper):
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """Names of the selected actions, or their codes if the environment has no names."""
+        """Names of the selected actions, or their numbers in `env` if `env` has no names."""
         names = optional_attribute(self.env, "action_names")
         if names is None:
             return tuple(map(str, self._actions))
@@ -95,7 +95,7 @@ class SelectActions(gymnasium.Wrapper):
         return tuple(names[action - first] for action in self._actions)
 
     def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Translate the number into the environment's code."""
+        """Take the environment's action `actions[action]`."""
         if not 0 <= action < len(self._actions):
             raise InvalidInput(
                 f"an action must be 0 to {len(self._actions) - 1}; received {action!r}"

@@ -1,4 +1,4 @@
-"""Policies as SavedModels: preprocessing, model and choice of the action in one graph."""
+"""Export policies and classifiers as SavedModels that contain the preprocessing."""
 
 from rrl_tf.export.classifier import export_classifier, export_vqa
 from rrl_tf.export.decision_transformer import export_decision_transformer

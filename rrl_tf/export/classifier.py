@@ -1,4 +1,4 @@
-"""Export of classifiers, of one input or of images and questions."""
+"""Export classifiers and visual-question-answering models as SavedModels."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def export_classifier(
 
     - `classify` and `serving_default`: `{"image" (B, ...) uint8} -> {"class" (B,),
       "probabilities" (B, K)}`;
-    - `classify_with_attention`, if the model returns attention scores: the same and one output
-      `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores, or
-      (B, T, H, N, S) if a memory reads a sequence.
+    - `classify_with_attention`, if the model returns attention scores: adds one output
+      `attention_<name>` for each entry of the model's dict of scores. The shape is (B, H, N, S), or
+      (B, T, H, N, S) for a model that reads a sequence into a memory.
 
     Args:
         directory: See `write_version`.
-        model: Keras model, `model(x) -> logits (B, K)` of preprocessed inputs `x`.
-        preprocessor: Function of tensors, raw inputs (B, ...) to the inputs of the model.
+        model: Keras model; `model(x)` returns the logits (B, K) of preprocessed inputs `x`.
+        preprocessor: Function that maps a tensor of raw inputs (B, ...) to the model's inputs.
         input_shape: Shape of one raw input.
         details: JSON-able dict for `policy.json`: `class_names`, `scores`, ...
         version: See `write_version`.
@@ -76,19 +76,20 @@ def export_vqa(
     details: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Path:
-    """Write a model of images and questions as `directory/<version>/`, ready to be served.
+    """Write a visual-question-answering model as `directory/<version>/`, ready to be served.
 
     Signatures (free batch dimension, float32 and int32 outputs, no Python, no forced XLA):
 
     - `answer` and `serving_default`: `{"image" (B, height, width, C) uint8, "question" (B, bits)
       float32} -> {"answer" (B,), "probabilities" (B, K)}`, one question for each image;
-    - `answer_with_attention`, if the model returns attention scores: the same and one output
+    - `answer_with_attention`, if the model returns attention scores: adds one output
       `attention_<name>` (B, H, N + 1, N + 1) for each entry of the model's dict of scores.
 
     Args:
         directory: See `write_version`.
-        model: A relational or convolutional VQA model, of `{"images", "questions"}` to logits.
-        preprocessor: Function of tensors, raw images (B, ...) as float32 to the model's images.
+        model: `RelationalVQA` or `ConvolutionalVQA`; it maps `{"images", "questions"}` to logits.
+        preprocessor: Function that maps a float32 tensor of raw images (B, ...) to the model's
+            images.
         image_shape: Shape of one raw image.
         question_size: Number of bits of a question.
         details: JSON-able dict for `policy.json`: `answer_names`, `scores`, ...

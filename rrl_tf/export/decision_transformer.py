@@ -1,4 +1,4 @@
-"""Export of Decision Transformers."""
+"""Export Decision Transformers, and models with the same inputs, as SavedModels."""
 
 from __future__ import annotations
 
@@ -30,19 +30,22 @@ def export_decision_transformer(
     details: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Path:
-    """Write a Decision Transformer, or a model with its inputs, as `directory/<version>/`.
+    """Write a Decision Transformer, or a model with the same inputs, as `directory/<version>/`.
 
-    A server keeps no state: every request holds the last K steps, padded in front with zeros
-    (`serving.sessions.WindowSession` keeps them). Values are raw: states and actions are those of
-    the environment, discrete actions are one-hot, returns are not scaled. Signatures:
+    A server keeps no state. Every request contains the last K steps of an episode, with zeros in
+    front of the first step; the client `serving.sessions.WindowSession` stores the steps. States,
+    actions and returns are those of the environment, without scaling. Discrete actions are one-hot.
+    Signatures:
 
     - `act` and `serving_default`: `{"states" (B, K, ...), "actions" (B, K, A), "returns_to_go"
-      (B, K, 1), "timesteps" (B, K) int32, "mask" (B, K)} -> {"action" (B, A)}`; for discrete
-      actions `{"action" (B,), "probabilities" (B, A)}`, the frequencies of the actions in the data;
-    - `act_with_attention`, if the model returns attention scores: the same and one output
+      (B, K, 1), "timesteps" (B, K) int32, "mask" (B, K)} -> {"action" (B, A)}`. For discrete
+      actions, the outputs are `{"action" (B,), "probabilities" (B, A)}`, where the probabilities
+      are those of the softmax, which predict how often the data has each action;
+    - `act_with_attention`, if the model returns attention scores: adds one output
       `attention_block_<i>` (B, H, 3 K, 3 K) for each block, rows and columns `r_0 s_0 a_0 r_1 ...`;
-    - `default_target`: `{"batch_size"} -> {"target_return" (B,), "subtracts_rewards" (B,) int32}`:
-      the default target return, and whether rewards are subtracted from it.
+    - `default_target`: `{"batch_size"} -> {"target_return" (B,), "subtracts_rewards" (B,) int32}`,
+      the target return to start an episode with, and whether the client must subtract each reward
+      from it.
 
     Args:
         directory: See `rrl_tf.export.write_version`.

@@ -1,4 +1,4 @@
-"""Exported policies in this process."""
+"""Load exported policies and classifiers into the current process."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.writer import newest_version
 from rrl_tf.pretrained import METADATA, POLICY, is_on_hub, pretrained_folder, pretrained_models
 
-# Frozen weights take seven times their memory, and twenty times during freezing. A step of a larger
-# network is mostly arithmetic, which freezing does not reduce.
+# Freezing multiplies the memory of the weights by seven (by twenty while it runs). It saves little
+# in larger networks, because they spend most of a step in arithmetic.
 _MOST_BYTES_FROZEN = 8 * 2**20
 
 
 class Policy:
-    """An exported policy in this process; made by `load_policy`.
+    """An exported policy or classifier that runs in this process; `load_policy` returns it.
 
-    Weights of up to 8 MB become constants of its graph (`SavedModelSession.freeze`): a step costs
-    25 to 50 % less, and outputs equal those of the export within 1e-6.
+    If the weights take at most 8 MB, they become constants of the graph (see
+    `SavedModelSession.freeze`). This makes a step 25 to 50 % cheaper; outputs equal those of the
+    export within 1e-6.
 
     Attributes:
         details: Content of `policy.json`: signatures, environment, action names, scores.
-        signatures: name -> {"inputs", "outputs"} of name -> (dtype, shape); a size of -1 is free,
-            and a shape of None is unknown.
+        signatures: dict signature name -> `{"inputs": specs, "outputs": specs}`, where `specs` is a
+            dict name -> (dtype, shape). In a shape, -1 means any size; None is an unknown shape.
     """
 
     def __init__(self, directory: str | os.PathLike) -> None:
@@ -68,7 +69,7 @@ class Policy:
         )
 
     def act(self, observation: Any, return_attention_scores: bool = False) -> Any:
-        """Return the greedy action of one observation (an int) or of a batch (an array (B,)).
+        """Return the greedy action for one observation (an int) or a batch (an array (B,)).
 
         Args:
             observation: A raw observation with the shape and dtype in `signatures`, or a batch.
@@ -76,9 +77,10 @@ class Policy:
                 are (H, N, S) for one observation and (B, H, N, S) for a batch.
 
         Raises:
-            InvalidInput: If the shape or dtype differs, if a list holds values that the dtype does
-                not hold, or if the policy returns no attention scores. Use `serving.sessions` or
-                `predict` for a policy with a memory or a window.
+            InvalidInput: If the shape or dtype differs from the signature, if the dtype cannot
+                represent the values of a list, or if scores are requested from a policy without
+                attention. Also for a policy that needs a memory or the last steps of the episode:
+                use `serving.sessions` or `predict` for these.
         """
         return self._call("act", observation, "action", return_attention_scores)
 
@@ -90,16 +92,16 @@ class Policy:
             return_attention_scores: As for `act`.
 
         Raises:
-            InvalidInput: As for `act`, or if this is not a classifier.
+            InvalidInput: As for `act`, or if the export is not a classifier.
         """
         return self._call("classify", raw, "class", return_attention_scores)
 
     def _call(self, signature, value, output, return_attention_scores):
-        """Return an output of a signature with one input, for a single value or a batch."""
+        """Run a signature that has one input on a single value or a batch, and return `output`."""
         inputs = self.signatures.get(signature, {}).get("inputs", {})
         if len(inputs) != 1:
             raise InvalidInput(
-                f"`{signature}` needs a policy with the signature {signature!r} and one input; "
+                f"`{signature}` needs a policy whose signature {signature!r} has one input; "
                 f"received the signatures {sorted(self.signatures)} and the inputs "
                 f"{sorted(inputs)}. Use `predict`, or serving.sessions."
             )
@@ -122,11 +124,19 @@ class Policy:
     def predict(
         self, inputs: Mapping[str, Any], signature: str = "serving_default"
     ) -> dict[str, np.ndarray]:
-        """Return name -> array of the outputs of a signature for name -> array of its inputs.
+        """Run a signature.
+
+        Args:
+            inputs: dict input name -> array with a batch axis.
+            signature: Name of the signature.
+
+        Returns:
+            dict output name -> array.
 
         Raises:
-            InvalidInput: If the signature does not exist, if the names, dtypes, shapes or values of
-                the inputs differ from its inputs, or if a number is not finite.
+            InvalidInput: If the signature does not exist, if the names, dtypes or shapes of the
+                inputs differ from those of the signature, if a number is not finite, or if a check
+                in the graph fails.
         """
         if signature not in self.signatures:
             raise InvalidInput(
@@ -149,7 +159,7 @@ class Policy:
                     f"`{name}` must have shape {shape} and dtype {dtype}; "
                     f"received shape {array.shape} and dtype {array.dtype}."
                 )
-            if dtype.kind == "f":  # a policy would remember NaN
+            if dtype.kind == "f":  # NaN would stay in the memory of a recurrent policy
                 finite(name, array)
         try:
             return self._session.run(signature, arrays)
@@ -157,19 +167,19 @@ class Policy:
             raise InvalidInput(f"{signature!r} failed: {error.message}") from error
 
     def close(self) -> None:
-        """Free the model. Later calls raise TensorFlow's error of a closed Session."""
+        """Free the model. Later calls raise TensorFlow's error for a closed Session."""
         self._session.close()
 
 
 def _spec(info):
-    """Return the (dtype, shape) of a TensorInfo."""
+    """Return the NumPy dtype and the shape that a TensorInfo describes."""
     shape = info.tensor_shape
     sizes = None if shape.unknown_rank else [dim.size for dim in shape.dim]
     return np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype), sizes
 
 
 def _as_array(name, value, dtype):
-    """Return an array unchanged, so that `predict` checks it, and other values in the dtype."""
+    """Convert a value that is not an array to the dtype; `predict` checks the dtype of an array."""
     return value if isinstance(value, np.ndarray) else array_of(name, value, dtype)
 
 
@@ -177,14 +187,17 @@ def load_policy(directory: str | os.PathLike) -> Policy:
     """Load an exported or a pretrained policy into this process.
 
     Args:
-        directory: The version folder of an export, or a folder of versions, for the newest. Or a
-            pretrained policy: one of `rrl_tf.pretrained.pretrained_models()`, a folder that
-            `save_to_preset` wrote, or `hf://owner/name` on the Hugging Face Hub, optionally with
-            `@revision`.
+        directory: One of
+
+            - the version folder of an export;
+            - a folder with version folders, of which the newest is loaded;
+            - the name of a pretrained policy, see `rrl_tf.pretrained.pretrained_models()`;
+            - a folder that `save_to_preset` wrote;
+            - `hf://owner/name` or `hf://owner/name@revision`, a repository on the Hugging Face Hub.
 
     Raises:
-        InvalidInput: If there is no exported version, its files are damaged, or the Hub does not
-            provide them.
+        InvalidInput: If there is no exported version, or its files are damaged or cannot be
+            downloaded from the Hub.
 
     Example:
 

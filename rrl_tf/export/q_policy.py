@@ -1,4 +1,4 @@
-"""Export of Q networks, with or without a memory."""
+"""Export Q networks, feed-forward or recurrent, as SavedModels."""
 
 from __future__ import annotations
 
@@ -38,29 +38,30 @@ def export_policy(
 ) -> Path:
     """Write a Q network with its preprocessing as `directory/<version>/`, ready to be served.
 
-    The preprocessor, the model and the greedy choice of the action become one graph, which takes
-    raw observations. Signatures (free batch dimension, float32 and int32 outputs, no Python, no
+    The preprocessor, the model and the argmax over the Q values become one graph whose input is the
+    raw observation. Signatures (free batch dimension, float32 and int32 outputs, no Python, no
     forced XLA):
 
     - `act` and `serving_default`: `{"observation" (B, ...)} -> {"action" (B,), "q_values" (B, A)}`;
-    - `act_with_attention`, if the model returns attention scores: the same and one output
+    - `act_with_attention`, if the model returns attention scores: adds one output
       `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores;
-    - `initial_memory` of a recurrent model: `{"batch_size" ()} -> {"memory" (B, ...)}`. A server
-      keeps no state: `act` has the inputs `observation` and `memory`, and returns `next_memory`. So
-      any server may answer any step, and requests of many episodes merge into one batch.
+    - `initial_memory`, for a recurrent model: `{"batch_size" ()} -> {"memory" (B, ...)}`. In this
+      case, `act` also has the input `memory` and the output `next_memory`. Since the server keeps
+      no state, any server can answer any step, and a batch can mix steps of different episodes.
 
     Args:
         directory: See `rrl_tf.export.write_version`.
-        model: Any Keras model, `model(x) -> q_values (B, A)` of preprocessed observations `x`, or a
-            recurrent one, `model(x, memory) -> (q_values, next_memory)`. If its `call` has the
-            argument `return_attention_scores`, the dict of scores is an additional, last result.
-        preprocessor: Function of tensors, raw observations (B, ...) to the input of the model.
+        model: Any Keras model. `model(x)` returns the Q values (B, A) of preprocessed observations
+            `x`; a recurrent `model(x, memory)` returns `(q_values, next_memory)`. If `call` has the
+            argument `return_attention_scores`, it returns the dict of scores as the last result.
+        preprocessor: Function that maps a tensor of raw observations (B, ...) to the model's input.
         observation_shape: Shape of one raw observation.
         observation_dtype: Dtype of a raw observation.
         details: JSON-able dict for `policy.json`: `environment`, `action_names`, `scores`, ...
         version: See `rrl_tf.export.write_version`.
-        initial_memory: Function of a batch size (scalar int32 tensor) to the memory (B, ...) of a
-            recurrent model before the first step, alone or in a list, like the state of a cell.
+        initial_memory: Function that maps a batch size (scalar int32 tensor) to the memory (B, ...)
+            of a recurrent model before the first step: one tensor, or a list with one tensor, as
+            Keras cells return their state. None for a model without a memory.
 
     Returns:
         The version folder.
@@ -109,22 +110,23 @@ def export_recurrent_policy(
 ) -> Path:
     """Write a `RecurrentQNetwork` with its preprocessing, as `export_policy` does.
 
-    The network also has the previous action and its reward as inputs. The memory of the policy is
-    the memory of the network, followed by the last action and by a fingerprint of the policy; the
-    reward is an input:
+    Inputs of the network are the observation, the previous action and the previous reward. The
+    client sends the reward. The previous action is part of the policy's memory, which contains the
+    network's memory (M numbers), the previous action and a fingerprint of the policy:
 
     - `act` and `serving_default`: `{"observation" (B, ...), "memory" (B, M + 2), "reward" (B,)} ->
       {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 2)}`. The reward is ignored in the
-      first step of an episode. A memory of another batch size, or of a policy with other weights
-      or settings, is an error. A memory of zeros, as in warm-up requests, is none.
+      first step of an episode. The call fails if the memory has another batch size, or comes from a
+      policy with other weights or settings. A row of zeros, as in warm-up requests, stands for the
+      row of `initial_memory`: the step is the first of an episode.
     - `act_with_attention` and `initial_memory`: as for `export_policy`. If the memory has slots,
-      `policy.json` has their number as `memory_slots`, and they are the first rows and columns of
-      `attention_block_<i>`.
+      `policy.json` stores their number as `memory_slots`, and they are the first rows and columns
+      of `attention_block_<i>`.
 
     Args:
         directory: See `rrl_tf.export.write_version`.
         network: Built `RecurrentQNetwork`.
-        preprocessor: See `export_policy`, like the following arguments.
+        preprocessor: See `export_policy`.
         observation_shape: Shape of one raw observation.
         observation_dtype: Dtype of a raw observation.
         details: JSON-able dict for `policy.json`.
@@ -148,8 +150,13 @@ def export_recurrent_policy(
     fingerprint = _fingerprint(network)
     action_names = (details or {}).get("action_names")
 
+    def start_of(batch_size):
+        return _policy_memory(network.initial_memory(batch_size), -1, fingerprint)
+
     def act(predict, observation, memory, reward):
         memory = _checked_memory(memory, fingerprint, observation, reward)
+        is_first = tf.reduce_all(tf.equal(memory, 0.0), axis=1, keepdims=True)
+        memory = tf.where(is_first, start_of(1), memory)
         memory, previous_action = memory[:, :-2], memory[:, -2]
         step = {
             "observation": preprocessor(observation),
@@ -161,9 +168,7 @@ def export_recurrent_policy(
         next_memory = _policy_memory(next_memory, outputs["action"], fingerprint)
         return {**outputs, "next_memory": next_memory}
 
-    start, memory = _memory_endpoint(
-        lambda batch_size: _policy_memory(network.initial_memory(batch_size), -1, fingerprint)
-    )
+    start, memory = _memory_endpoint(start_of)
     inputs = [
         input_spec("observation", observation_shape, observation_dtype),
         memory,
@@ -176,7 +181,7 @@ def export_recurrent_policy(
 
 
 def _fingerprint(network):
-    """Return a number of the network's configuration and weights: not 0, and exact in float32."""
+    """Return a checksum of the configuration and weights; float32 stores it exactly; never 0."""
     if not (hasattr(network, "initial_memory") and network.built):
         raise InvalidInput(
             "`network` must be a built RecurrentQNetwork; received "
@@ -190,14 +195,14 @@ def _fingerprint(network):
 
 
 def _policy_memory(memory, action, fingerprint):
-    """Return a network's memory, its last action and the fingerprint as one array."""
+    """Concatenate a network's memory, the last action and the fingerprint."""
     ones = tf.ones((tf.shape(memory)[0], 1))
     action = ops.reshape(ops.cast(action, "float32"), (-1, 1)) * ones
     return ops.concatenate([memory, action, fingerprint * ones], axis=-1)
 
 
 def _checked_memory(memory, fingerprint, *others):
-    """Return a memory (B, M + 2) after checks of its batch size and its fingerprint."""
+    """Check the batch size and the fingerprint of a memory (B, M + 2), and return the memory."""
     sizes = tf.stack([tf.shape(each)[0] for each in (memory, *others)])
     found = memory[:, -1]
     is_known = tf.equal(found, fingerprint) | tf.reduce_all(tf.equal(memory, 0.0), axis=1)
@@ -224,18 +229,20 @@ def _greedy(q_values, action_names):
 
 
 def _flat_memory(memory):
-    """Return a memory that is alone or in a list, like the state of a Keras cell."""
+    """Unwrap a recurrent state, one tensor or a list with one tensor, and cast it to float32."""
     (memory,) = keras.tree.flatten(memory)
     return ops.cast(memory, "float32")
 
 
 def _memory_endpoint(initial_memory):
-    """Return the endpoint `initial_memory` and the TensorSpec of a batch of memories."""
+    """Return the endpoint `initial_memory`, and the TensorSpec of the input `memory`."""
 
     def start(batch_size):
         return {"memory": _flat_memory(initial_memory(checked_batch_size(batch_size)))}
 
     shape = start(tf.constant(2))["memory"].shape
     if len(shape) < 2 or shape[0] != 2:
-        raise InvalidInput(f"`initial_memory` must return shape (2, ...) for 2; received {shape}.")
+        raise InvalidInput(
+            f"`initial_memory(2)` must return an array of shape (2, ...); received shape {shape}."
+        )
     return (start, [BATCH_SIZE]), tf.TensorSpec((None, *shape[1:]), "float32", name="memory")

@@ -1,4 +1,4 @@
-"""SavedModels in a `tf.compat.v1.Session`, as TensorFlow Serving runs them."""
+"""Run SavedModels in a `tf.compat.v1.Session`, as TensorFlow Serving does."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 from tensorflow.python.util import deprecation
 
-# Otherwise all Sessions and eager code share one thread pool, with the size of the first one.
-# TensorFlow reads the variable when it lists the devices.
+# Without this variable, all Sessions and eager code share one thread pool, and the first Session
+# sets its size. TensorFlow reads the variable when it lists the devices.
 os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
 
-# Maximum number of callables for each signature. A callable for a subset of the outputs takes a
-# megabyte and a third of a second, and the clients of a server choose the subsets.
+# Maximum number of cached callables of a signature. Each subset of the outputs that a client
+# requests needs its own callable, which takes 1 MB of memory and 0.3 s to create.
 _MOST_CALLABLES = 16
 
 
@@ -28,15 +28,17 @@ class SavedModelSession:
     """A SavedModel in its own Session, loaded as TensorFlow Serving loads it.
 
     Only SignatureDefs are used, so Python functions in the graph and forced XLA fail here as they
-    fail in TensorFlow Serving. A run executes in the calling thread, because handing it to
-    TensorFlow's pool costs more than the arithmetic of a small model, and by default on one core,
-    because oneDNN on several cores is five times slower for a small relational model. Call `run`
-    from several threads to use more cores.
+    fail in TensorFlow Serving.
+
+    A run executes in the calling thread, because passing it to TensorFlow's thread pool takes
+    longer than the arithmetic of a small model. By default, it uses one core, because oneDNN on
+    several cores is five times slower for a small relational model. To use more cores, call `run`
+    from several threads.
 
     Args:
         directory: The version folder.
-        tags: Which meta graph to load.
-        config: `tf.compat.v1.ConfigProto` of the Session; by default with one intra-op thread.
+        tags: Tags of the meta graph to load.
+        config: `tf.compat.v1.ConfigProto` of the Session; None means one intra-op thread.
 
     Raises:
         OSError: If there is no SavedModel in `directory`.
@@ -60,7 +62,7 @@ class SavedModelSession:
         self._config = config or tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=self._config)
         self._callables: dict = {}
-        # Also at the interpreter's exit, before TensorFlow is unloaded.
+        # A finalizer also runs when the interpreter exits, before TensorFlow is unloaded.
         self._free = weakref.finalize(self, _free, self._session, self._callables)
         try:
             loader = SavedModelLoader(str(directory))
@@ -78,10 +80,13 @@ class SavedModelSession:
     def freeze(self) -> None:
         """Replace variables by constants, which makes a run of a small model 25 to 50 % cheaper.
 
-        Reading a variable costs about as much as a small product, and TensorFlow folds constants.
-        Without a GPU, runs also use TensorFlow's single-threaded executor. Outputs stay the same;
-        the weights take several times the memory. A graph that writes its variables, or that has
-        other resources such as tables, is left unchanged. No run may be in progress.
+        A run becomes cheaper because reading a variable takes about as long as multiplying two
+        small matrices, and because TensorFlow computes constant expressions only once. Without a
+        GPU, runs also use TensorFlow's single-threaded executor. The outputs stay the same, but the
+        weights take several times the memory.
+
+        The method does nothing if the graph writes variables or uses other resources, such as
+        tables. Do not call it while a run is in progress.
         """
         outputs = {
             tensor.name.partition(":")[0]
@@ -105,7 +110,13 @@ class SavedModelSession:
         inputs: Mapping[str, np.ndarray],
         outputs: Sequence[str] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return name -> array of the outputs (all, or those named) for name -> array of inputs."""
+        """Run a signature on a dict name -> array, and return its outputs as such a dict.
+
+        Args:
+            signature: Name of the signature.
+            inputs: dict input name -> array.
+            outputs: Names of the outputs to return; None means all.
+        """
         if outputs is None:
             outputs = self.signatures[signature].outputs
         key = (signature, tuple(inputs), tuple(outputs))
@@ -125,12 +136,13 @@ class SavedModelSession:
         options.feed.extend(definition.inputs[name].name for name in inputs)
         options.fetch.extend(definition.outputs[name].name for name in outputs)
         options.run_options.inter_op_thread_pool = -1  # the calling thread
-        # Session.make_callable takes run options with each call, at four times the cost.
+        # The public Session.make_callable is four times slower, because it takes run options with
+        # each call.
         function = self._session._make_callable_from_options(options)
         return self._callables.setdefault((signature, inputs, outputs), function)
 
     def close(self) -> None:
-        """Free the graph and its variables. No run may be in progress."""
+        """Free the graph and its variables. Do not call it while a run is in progress."""
         self._free()
 
 
@@ -140,7 +152,7 @@ def _free(session, callables):
 
 
 def _without_variables(session, outputs):
-    """Return the graph of these outputs without variables, or None if it needs resources."""
+    """Return a graph of these outputs with constants for variables, or None if it is impossible."""
     with deprecation.silence():  # there is no replacement for the graph of a Session
         definition = tf.compat.v1.graph_util.convert_variables_to_constants(
             session, session.graph.as_graph_def(), outputs

@@ -1,4 +1,4 @@
-"""Servable SavedModels in version folders, which are named by numbers."""
+"""Write SavedModels for TensorFlow Serving into version folders, which are named by numbers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 
-#: Signature name -> (function of tensors, TensorSpecs of its inputs with their names).
+#: Dict signature name -> (function of tensors, named TensorSpecs of its inputs).
 Endpoints = Mapping[str, tuple[Callable[..., dict[str, Any]], Sequence[tf.TensorSpec]]]
 
-#: The input of a signature that returns a requested number of rows.
+#: The input of a signature that returns a batch of a requested size.
 BATCH_SIZE = tf.TensorSpec((), "int32", name="batch_size")
 
-# Limit of a request, so that a few bytes do not fill a server's memory.
+# Limits `batch_size`, so that a small request cannot fill the memory of the server.
 _LARGEST_BATCH = 4096
 
 
@@ -35,14 +35,16 @@ def model_endpoints(
     """Return the endpoints `name`, `serving_default` and `<name>_with_attention` of a model.
 
     `<name>_with_attention` exists if the model's `call` has the argument `return_attention_scores`.
-    It has one more output `attention_<key>` for each entry of the model's dict of scores.
+    It adds one output `attention_<key>` for each entry of the model's dict of scores.
 
     Args:
         name: Name of the signature.
-        model: Keras layer or model; with `return_attention_scores`, scores are the last result.
-        answer: `answer(predict, *inputs) -> {output name: tensor}`; `predict` calls the model
-            without its scores and returns float32, because REST does not support bfloat16.
-        inputs: TensorSpecs of the inputs, with their names.
+        model: Keras layer or model. With `return_attention_scores=True`, its last result is the
+            dict of scores.
+        answer: Function `answer(predict, *inputs) -> {output name: tensor}`. `predict` calls the
+            model and returns its results without the scores, cast to float32, because REST does not
+            support bfloat16.
+        inputs: Named TensorSpecs of the inputs.
 
     Raises:
         InvalidInput: If Keras does not run on TensorFlow.
@@ -113,7 +115,7 @@ def argmax(values: Any) -> Any:
 
 
 def checked_batch_size(batch_size: Any) -> Any:
-    """Return a `BATCH_SIZE` after a check that it is between 0 and 4096."""
+    """Check that a batch size (scalar tensor) is between 0 and 4096, and return it."""
     message = f"batch_size must be 0 to {_LARGEST_BATCH}"
     checks = [
         tf.debugging.assert_non_negative(batch_size, message),
@@ -123,7 +125,7 @@ def checked_batch_size(batch_size: Any) -> Any:
 
 
 def after_checks(checks: Sequence[Any], tensor: Any) -> Any:
-    """Return the tensor. In a graph, operations that use it run after the checks."""
+    """Return the tensor. In a graph, operations that use the result run after the checks."""
     with tf.control_dependencies([check for check in checks if check is not None]):  # None if eager
         return tf.identity(tensor)
 
@@ -137,15 +139,16 @@ def write_version(
 ) -> Path:
     """Write signatures as `directory/<version>/`, which appears only when it is complete.
 
-    The folder holds the SavedModel, `assets.extra/policy.json` (the signatures and `details`) and
-    `assets.extra/tf_serving_warmup_requests`. It is written and tested under a hidden name in
+    The folder contains the SavedModel, `assets.extra/policy.json` (the signatures and `details`)
+    and `assets.extra/tf_serving_warmup_requests`. It is written and tested under a hidden name in
     `directory` and then renamed, so a server that watches `directory` sees complete versions only.
-    The hidden folders of killed exports are removed.
+    Hidden folders that killed exports left behind are removed.
 
     Args:
         directory: Base folder of the model, created if missing.
         model: Keras layer or model that the signatures use.
-        endpoints: From `model_endpoints`, and any others; `serving_default` among them.
+        endpoints: Dict as `model_endpoints` returns it; it may have more signatures and must have
+            `serving_default`.
         details: JSON-able dict for `policy.json`.
         version: Positive integer; by default one more than the highest version in `directory`.
 
@@ -153,11 +156,11 @@ def write_version(
         The version folder.
 
     Raises:
-        InvalidInput: If the version is not a positive integer, or a signature does not return one
-            row for each row of its inputs; nothing is written.
+        InvalidInput: If the version is not a positive integer, or if a signature returns outputs
+            whose batch size differs from that of its inputs; nothing is written.
         FileExistsError: If the version exists.
         TypeError, ValueError: If the details are not JSON-able.
-        Exception: Errors of the endpoints are not caught; nothing is written.
+        Exception: If an endpoint raises it; nothing is written.
 
     Example:
 
@@ -172,9 +175,9 @@ def write_version(
     if version is not None and (directory / str(version)).exists():
         raise FileExistsError(f"version {version} is already in {directory}")
     details = dict(details or {})
-    json.dumps(details, allow_nan=False)  # raises an error before the export
+    json.dumps(details, allow_nan=False)  # raises errors of `details` before anything is written
     for function, specs in endpoints.values():
-        # Builds the model, and raises errors of the endpoints before anything is written.
+        # This call builds the model, and raises errors of the endpoints before anything is written.
         function(*map(tf.constant, _examples(specs, 2).values()))
     directory.mkdir(parents=True, exist_ok=True)
     with draft_folder(directory) as draft:
@@ -185,7 +188,7 @@ def write_version(
 
 
 def _examples(specs, batch):
-    """Return name -> zeros (batch, ...), or `batch` itself for a scalar input."""
+    """Return a dict name -> zeros (batch, ...); a scalar input is the batch size."""
     return {
         spec.name: np.zeros((batch, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
         if spec.shape.rank
@@ -196,8 +199,8 @@ def _examples(specs, batch):
 
 def _write_graph(folder, model, endpoints):
     archive = keras.export.ExportArchive()
-    # ExportArchive saves the variables of a tracked layer twice, because it also finds them in the
-    # signatures. Tables must be tracked, so a module that is not a layer tracks the model.
+    # The archive must track the model to save its tables. It would save the variables of a tracked
+    # layer twice, because it also finds them in the signatures. Those of a tf.Module it saves once.
     owner = tf.Module()
     owner.model = model
     archive.track(owner)
@@ -210,7 +213,7 @@ def _write_graph(folder, model, endpoints):
 
 
 def _test_signatures(folder, endpoints):
-    """Run every signature as a server does and return the descriptions of inputs and outputs."""
+    """Run every signature as a server does, and return the dtypes and shapes for `policy.json`."""
     described = {}
     session = SavedModelSession(folder)
     try:
@@ -220,7 +223,8 @@ def _test_signatures(folder, endpoints):
                 shapes = {key: np.shape(value) for key, value in outputs.items()}
                 if any(shape[:1] != (batch,) for shape in shapes.values()):
                     raise InvalidInput(
-                        f"{name!r} must return {batch} rows for {batch} rows; received {shapes}."
+                        f"{name!r} must return outputs of batch size {batch} for inputs of batch "
+                        f"size {batch}; received the shapes {shapes}."
                     )
             described[name] = {
                 "inputs": {s.name: _description(s.dtype.name, s.shape) for s in specs},
@@ -239,7 +243,7 @@ def _description(dtype, shape):
 
 
 def _write_extras(folder, endpoints, details):
-    # Here, because training exports rarely and nothing else in rrl_tf needs these stubs.
+    # Imported here, because only an export needs these stubs.
     from tensorflow_serving.apis import prediction_log_pb2
 
     extras = folder / "assets.extra"
@@ -271,7 +275,7 @@ def newest_version(directory: str | os.PathLike) -> Path:
     """Return the version folder of `directory` with the highest number.
 
     Raises:
-        InvalidInput: If there is none.
+        InvalidInput: If there is no version folder.
 
     Example:
 
@@ -291,13 +295,13 @@ def newest_version(directory: str | os.PathLike) -> Path:
 
 
 def _versions(directory):
-    """Return number -> path of folders and files: a file also occupies the name of a version."""
+    """Return a dict version -> path, with files too, because a file also blocks a version name."""
     paths = Path(directory).iterdir() if Path(directory).is_dir() else ()
     return {int(p.name): p for p in paths if p.name.isascii() and p.name.isdigit()}
 
 
 def move_into_place(draft: Path, directory: Path, version: int | None) -> Path:
-    """Rename a finished draft to its version, by default to the next free number."""
+    """Rename a finished draft to its version; None means the next free version."""
     while True:
         target = directory / str(version or next_version(directory))
         try:

@@ -1,4 +1,4 @@
-"""Analysis of trained networks: traces, attention, faithfulness, memory."""
+"""Analyse trained networks: trace episodes, and test what attention and memory contribute."""
 
 from rrl_tf._lazy import lazy_attributes
 

@@ -1,4 +1,4 @@
-"""One greedy episode of an agent: played, traced and drawn."""
+"""Play, trace and draw one greedy episode of an agent."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from rrl_tf.interpret.tracing import PolicyTracer, figure_grid
 from rrl_tf.training.loggers import MetricsLog
 
 LONGEST_FILM = 60
-"""Steps after which a drawn episode is cut."""
+"""Maximum number of steps of a drawn episode; the rest of a longer episode is not played."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedEpisode:
-    """T steps of an agent, as `viz.film` takes them.
+    """The record of T steps of an agent, from which `viz.film` and the figures are drawn.
 
     Attributes:
-        frames: `(T + 1, height, width, 3)` uint8.
-        views: `T` uint8 RGB pictures of what the agent sees; `None` without attention over cells.
-        unseen: `T` bool arrays of the cells out of sight, `[x, y]`; `None` without.
-        cells: `T` dicts label -> `(x, y)` of the entities in view.
-        scores: dict round -> `(T, H, N, N)`.
+        frames: `(T + 1, height, width, 3)` uint8, rendered before each step and at the end.
+        views: T uint8 RGB images of the agent's view; each is `None` if the network has no
+            attention between cells of a grid.
+        unseen: T bool arrays indexed `[x, y]`, true for cells that the agent does not see; each is
+            `None` if the task does not report them or the network has no attention between cells.
+        cells: T dicts label -> `(x, y)` of the visible entities.
+        scores: dict name of a round -> attention `(T, H, N, N)`.
         q_values: `(T, A)`.
         actions: `(T,)`.
         rewards: `(T,)`.
-        memory: of an agent with a memory.
-        patch_grid: `(rows, columns)` of the patches of a frame that attend to each other.
-        ended: whether the episode was over after T steps.
+        memory: attention and gates of the agent's memory, or `None` if it has no memory.
+        patch_grid: `(rows, columns)` of the patches of a frame that attend to each other, or `None`
+            if the entities are not patches.
+        ended: whether the episode ended after T steps; `False` if it was cut.
     """
 
     frames: np.ndarray
@@ -54,22 +57,24 @@ class TracedEpisode:
 def draw_episode(
     network: keras.Model, task: Task, figures: pathlib.Path, log: MetricsLog
 ) -> list[pathlib.Path]:
-    """Play one greedy episode and draw it as a film and figures.
+    """Play one greedy episode and draw it as an animation and figures.
 
-    The film shows attention over the cells of a grid, if the task names entities in it, or over
-    the frame, if the network attends among the patches of a picture; and what the memory attends to
-    and when it is written. The figures `attention.png` and `memory.png` show the same at one step
-    and over all steps. Without rendered frames nothing is drawn.
+    The animation `episode.gif` shows the attention between the cells of a grid (if the task has
+    `entities`) or between patches of the frame (if the network divides frames into patches). For a
+    network with a memory, it also shows what the memory attends to and when it is written. The
+    figure `attention.png` shows the attention at one step, and `memory.png` shows the gates of the
+    memory at all steps. If the environment cannot render frames, nothing is drawn.
+
+    `choose_start` selects the evaluation episode.
 
     Args:
         network: Q network, such as `RelationalQNetwork` or `RecurrentQNetwork`.
-        task: the task to play: the evaluation episode that shows most at its start or, if the
-            network has a memory, the one that shows least.
-        figures: folder of the figures.
-        log: also receives the figures and the film.
+        task: the task to play.
+        figures: folder in which the files are written.
+        log: log that also receives the figures and the animation.
 
     Returns:
-        Paths of the figures and the film.
+        Paths of the figures and the animation.
     """
     env = _rendering_env(task)
     if env is None:
@@ -78,13 +83,13 @@ def draw_episode(
     env.close()
     drawn = {}
     if episode.patch_grid:
-        half = len(episode.actions) // 2  # the starts are alike
+        half = len(episode.actions) // 2  # all episodes of such a game begin alike
         scores = {name: each[half] for name, each in episode.scores.items()}
         drawn["attention"] = viz.frame_attention_figure(
             episode.frames[half], scores, episode.patch_grid
         )
     elif episode.scores:
-        # The start of an agent with a memory shows little.
+        # The episode of an agent with a memory starts where few entities are visible.
         step = int(np.argmax(list(map(len, episode.cells)))) if episode.memory else 0
         drawn["attention"] = viz.attention_figure(
             episode.frames[step],
@@ -106,7 +111,7 @@ def draw_episode(
 
 
 def _film(episode, task):
-    # The first of several rounds, in which an entity is still the content of its own cell.
+    # Show the first of several rounds: in later ones, entities contain information on other cells.
     name, scores = next(iter(episode.scores.items()), ("", None))
     if episode.patch_grid:
         scores = None
@@ -126,7 +131,10 @@ def _film(episode, task):
 
 
 def _frames(episode):
-    """Return the frames; with attention over them, each next to a copy under the last round's."""
+    """Return the frames; with patches, each is next to a copy with the attention of the last round.
+
+    The attention is blended into the copy. The frame at the end has no attention.
+    """
     if not episode.patch_grid:
         return episode.frames
     *_, last = episode.scores.values()
@@ -136,9 +144,10 @@ def _frames(episode):
 
 
 def choose_start(network: keras.Model, task: Task, env: gymnasium.Env) -> dict[str, Any]:
-    """Return the evaluation reset that shows most entities and, among those, most of the grid.
+    """Return the evaluation reset after which most entities and then most cells are visible.
 
-    For a network with a memory, the one that shows least; for a task without entities, the first.
+    For a network with a memory, return the reset after which fewest are visible. For a task without
+    `entities`, return the first reset.
     """
     if task.entities is None:
         return task.evaluation_resets(at_most=1)[0]
@@ -155,25 +164,25 @@ def choose_start(network: keras.Model, task: Task, env: gymnasium.Env) -> dict[s
 def play(
     network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]
 ) -> TracedEpisode:
-    """Play one greedy episode and trace it, cut after `LONGEST_FILM` steps."""
+    """Play and trace one greedy episode, or its first `LONGEST_FILM` steps."""
     tracer = PolicyTracer(network, task)
     observation, _ = env.reset(**reset)
     frames: list[Any] = [env.render()]
     actions: list[int] = []
     traces, views, unseen, cells, rewards = [], [], [], [], []
-    over = False
-    while not over and len(actions) < LONGEST_FILM:
+    done = False
+    while not done and len(actions) < LONGEST_FILM:
         traces.append(tracer.trace(observation))
-        over_cells = bool(traces[-1].attention) and not tracer.patch_grid
-        views.append(_view(task, env, observation) if over_cells else None)
-        unseen.append(_unseen(task, observation) if over_cells else None)
+        cells_attend = bool(traces[-1].attention) and not tracer.patch_grid
+        views.append(_view(task, env, observation) if cells_attend else None)
+        unseen.append(_unseen(task, observation) if cells_attend else None)
         cells.append(_cells(task, observation))
         actions.append(int(traces[-1].q_values.argmax()))
         observation, reward, terminated, truncated, _ = env.step(actions[-1])
         rewards.append(float(reward))
         tracer.record(actions[-1], rewards[-1])
         frames.append(env.render())
-        over = terminated or truncated
+        done = terminated or truncated
     return TracedEpisode(
         np.stack(frames),
         views,
@@ -185,19 +194,19 @@ def play(
         np.array(rewards),
         tracer.episode_memory(traces),
         tracer.patch_grid,
-        over,
+        done,
     )
 
 
 def _cells(task, observation):
-    """Return label -> `(x, y)` of the entities in view."""
+    """Return label -> `(x, y)` of the visible entities."""
     entities = task.entities(observation).items() if task.entities else ()
     order = slice(None, None, -1 if task.rows_first else 1)
     return {label: tuple(map(int, cell))[order] for label, cell in entities}
 
 
 def _unseen(task, observation):
-    """Return the cells out of sight, indexed `[x, y]`."""
+    """Return a mask of the cells that are not visible, indexed `[x, y]`, or `None`."""
     if task.unseen is None:
         return None
     hidden = task.unseen(observation)
@@ -205,7 +214,7 @@ def _unseen(task, observation):
 
 
 def _view(task, env, observation):
-    """Return the task's picture of the view, or the cells' first channel in greys."""
+    """Return the task's image of the view, or else a grey image of the observation's channel 0."""
     if task.view is not None:
         return task.view(env)
     cells = np.asarray(observation)[..., 0].astype("float64")
@@ -215,9 +224,9 @@ def _view(task, env, observation):
 
 
 def _rendering_env(task):
-    """Return an environment that renders frames, or `None`."""
+    """Return an environment that renders frames, or `None` if the task has none."""
     if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame warns without a screen
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else pygame warns that it has no screen
     if "rgb_array" not in (task.make_test_env().metadata.get("render_modes") or ()):
         return None
     env = task.make_test_env(render_mode="rgb_array")
@@ -226,5 +235,5 @@ def _rendering_env(task):
         frame = env.render()
     except gymnasium.error.DependencyNotInstalled:  # pygame is often an optional package
         return None
-    # A maker without a `render_mode` argument returns an environment that renders nothing.
+    # A `make_test_env` that does not accept `render_mode` returns an environment without rendering.
     return None if env.render_mode is None and frame is None else env

@@ -1,13 +1,17 @@
-"""Whether attention explains a decision: its change when the most attended entities are removed.
+"""Measure whether attention explains a network's decisions.
 
-If attention explains a decision, the network needs the entities that it attends to most, and not
-those that it attends to least (Samek et al., 2017). No entity attends to a removed one in any
-round, as if it were out of sight. The inputs do not change, so a convolution over several cells
-still includes removed ones. Candidates are the entities in sight, except for the one that Q values
-are read from, or the question. With fewer than k candidates all are removed.
+If attention explains a decision, removing the most attended entities should change the decision,
+and removing the least attended ones should not (Samek et al., 2017).
+
+- Removing an entity masks it in every round of attention, like an entity that is not visible. The
+  inputs do not change, so a convolution over several cells still includes removed cells.
+- The candidates for removal are the visible entities, except the one that the Q values are read
+  from and, in visual question answering, the question.
+- If there are fewer than k candidates, all of them are removed.
 
 Source: Samek et al., "Evaluating the visualization of what a deep neural network has learned"
-(2017); Jain and Wallace, "Attention is not explanation" (2019), for the question.
+(2017). Jain and Wallace, "Attention is not explanation" (2019), ask whether attention explains
+decisions.
 """
 
 from __future__ import annotations
@@ -29,18 +33,21 @@ MOST, LEAST, LAST, RANDOM = "most attended", "least attended", "most, last round
 
 @dataclasses.dataclass(frozen=True)
 class Faithfulness:
-    """The effect of removing entities on a network's choice: its greedy action, or its answer.
+    """The effect of removing entities on a network's choice, an action or an answer.
+
+    Values of the order `"at random"` are means over draws. Other orders have one draw.
 
     Attributes:
         counts: `(K,)` int, numbers of removed entities.
-        drop: dict order -> `(K, B)`, decrease of the Q value of the original choice, or of the
-            probability of the original answer; the mean over the draws of the order `"at random"`.
+        drop: dict order -> `(K, B)`, decrease of the Q value of the originally chosen action, or of
+            the probability of the original answer.
         kept: dict order -> `(K, B)`, fraction of draws in which the choice stays the same.
         candidates: `(B,)` int, number of entities that could be removed.
         most_attended: `(B,)` int, index of the entity that the order `"most attended"` removes
-            first; any index where there are no candidates.
-        accuracy_drop: dict order -> `(K, B)`, 1 for a right and 0 for a wrong original answer,
-            minus the fraction of draws in which the answer is right; `None` without `answers`.
+            first; arbitrary if there are no candidates.
+        accuracy_drop: dict order -> `(K, B)`, decrease of the accuracy: 1 for a correct and 0 for a
+            wrong original answer, minus the fraction of draws with a correct answer. `None` if no
+            `answers` were given.
     """
 
     counts: np.ndarray
@@ -61,28 +68,32 @@ def measure_faithfulness(
     draws: int = 10,
     seed: int = 0,
 ) -> Faithfulness:
-    """Measure the loss from removing the k most attended entities, the k least attended, or any k.
+    """Measure how a network's choice changes if k entities are removed, in four orders.
 
-    `attention_rollout` measures how much an entity is attended to. The order `"most, last round"`
-    uses only the last round's attention.
+    The orders are:
+
+    - `"most attended"`: the k most attended entities, as `attention_rollout` measures it.
+    - `"most, last round"`: the same, but from the attention of the last round only.
+    - `"least attended"`: the k least attended entities, as `attention_rollout` measures it.
+    - `"at random"`: k random entities.
 
     Args:
-        network: `RelationalQNetwork` that reads one cell, such as the preset `"fast"`,
-            `RecurrentQNetwork` with such an encoder, or `RelationalVQA`.
-        inputs: preprocessed observations `(B, height, width, F)`, or the dict that the other
-            networks take; with one question for each picture.
-        memory: `(B, M)`, memory of a `RecurrentQNetwork`, which stays the same.
-        answers: `(B,)` int, right answers of a `RelationalVQA`.
-        counts: number of entities to remove, or several.
-        draws: random selections for each observation.
-        seed: seed of the random selections.
+        network: a `RelationalQNetwork` that computes Q values from one cell, such as the
+            architecture `"fast"`; a `RecurrentQNetwork` with such an encoder; or a `RelationalVQA`.
+        inputs: preprocessed observations `(B, height, width, F)` for a `RelationalQNetwork`; a dict
+            of inputs for the other networks. A `RelationalVQA` gets one question per picture.
+        memory: `(B, M)`, memory of a `RecurrentQNetwork`, in which nothing is removed; `None` for
+            other networks.
+        answers: `(B,)` int, correct answers for a `RelationalVQA`; `None` skips `accuracy_drop`.
+        counts: numbers k of entities to remove, or one number.
+        draws: number of random selections per observation.
+        seed: seed of the random selections, a non-negative integer.
 
     Returns:
-        `Faithfulness` with the orders `"most attended"`, `"most, last round"`, `"least attended"`
-        and `"at random"`.
+        `Faithfulness`.
 
     Raises:
-        InvalidInput: if the network is none of these, or an argument does not fit it.
+        InvalidInput: if the network is not supported, or an argument does not fit the network.
 
     Example:
         >>> from rrl_tf import envs, models
@@ -102,7 +113,7 @@ def measure_faithfulness(
     else:
         decide, rounds, read, candidate = _open_agent(network, inputs, memory)
         if answers is not None:
-            raise InvalidInput("`answers` needs a RelationalVQA; received a Q network")
+            raise InvalidInput("`answers` must be None for a Q network; received answers")
     return _measure(decide, rounds, read, candidate, counts, draws, rng, answers)
 
 
@@ -130,7 +141,7 @@ def _measure(decide, rounds, read, candidate, counts, draws, rng, answers):
 
 
 def _removal_effects(decide, relevances, candidate, counts, answers):
-    """Return drop of the value, choice kept and accuracy drop, means of draws, `(K, 3, B)`."""
+    """Return the `drop`, `kept` and `accuracy_drop` of one order, `(K, 3, B)`."""
     before = decide(None)
     rows, choice = np.arange(len(before)), before.argmax(axis=1)
 
@@ -147,18 +158,22 @@ def _removal_effects(decide, relevances, candidate, counts, answers):
 
 
 def _open_agent(network, inputs, memory):
-    """Return a function removed entities -> Q values, attention, entities read, and candidates."""
+    """Return what `_measure` needs of a Q network.
+
+    These are a function from removed entities `(B, N)` to Q values, the attention of each round,
+    the entities `(B,)` from which Q values are computed, and a mask `(B, N)` of the candidates.
+    """
     encoder = getattr(network, "encoder_layer", network)
     if not (isinstance(encoder, RelationalEncoder) and encoder.readout in ("cell", "feature")):
         raise InvalidInput(
-            "`network` must be a RelationalVQA, or a Q network that relates entities and "
-            f"reads one of them; received {network!r}"
+            "`network` must be a RelationalVQA, or a Q network with attention between entities "
+            f"whose readout is 'cell' or 'feature'; received {network!r}"
         )
     is_recurrent = encoder is not network
     if is_recurrent != isinstance(inputs, Mapping) or is_recurrent != (memory is not None):
-        takes = "a dict of inputs and a `memory`" if is_recurrent else "an array and no `memory`"
+        expected = "a dict with a `memory`" if is_recurrent else "an array without a `memory`"
         raise InvalidInput(
-            f"this network takes {takes}; received {type(inputs).__name__} and "
+            f"`inputs` must be {expected} for this network; received {type(inputs).__name__} and "
             f"{'no memory' if memory is None else 'a memory'}"
         )
     observation = inputs.get("observation") if is_recurrent else inputs
@@ -192,9 +207,9 @@ def _open_agent(network, inputs, memory):
 
 
 def _open_vqa(network, inputs, memory):
-    """Return the same of a network that answers one question about each picture."""
+    """Return the same as `_open_agent` for a network that answers one question per picture."""
     if memory is not None:
-        raise InvalidInput("a RelationalVQA takes no `memory`; received one")
+        raise InvalidInput("`memory` must be None for a RelationalVQA; received a memory")
     if not isinstance(inputs, Mapping) or set(inputs) != {"images", "questions"}:
         raise InvalidInput(
             '`inputs` of a RelationalVQA must be a dict {"images", "questions"}; received '
@@ -204,8 +219,8 @@ def _open_vqa(network, inputs, memory):
     images, questions = inputs["images"], inputs["questions"]
     if questions.ndim != 3 or questions.shape[1] != 1 or not len(images) == len(questions) > 0:
         raise InvalidInput(
-            "`questions` must be (B, 1, bits), one for each of B > 0 pictures; received the shapes "
-            f"{images.shape} and {questions.shape}"
+            "`questions` must have shape (B, 1, bits), one for each of B > 0 pictures; received "
+            f"pictures of shape {images.shape} and questions of shape {questions.shape}"
         )
 
     def decide(removed):
@@ -224,7 +239,7 @@ def _check_answers(answers, size, num_classes):
     answers = array_of("answers", answers, "int64")
     if answers.shape != (size,):
         raise InvalidInput(
-            f"`answers` must be one for each picture, ({size},); received the shape {answers.shape}"
+            f"`answers` must have shape ({size},), one per picture; received shape {answers.shape}"
         )
     for answer in answers:
         number_from("answers", int(answer), 0, num_classes - 1)
@@ -232,18 +247,19 @@ def _check_answers(answers, size, num_classes):
 
 
 def attention_rollout(rounds: Sequence[np.ndarray], entity: np.ndarray) -> np.ndarray:
-    """Return how much of every entity reaches one entity by attention and residual connections.
+    """Return how much each entity contributes to one entity over all rounds of attention.
 
-    With `A_l` the mean attention of the heads of round l, it is the entity's row of
+    The estimate follows attention and residual connections. With the attention `A_l` of round l,
+    averaged over heads, it is the row of `entity` in the matrix
 
         (I + A_L) / 2 · ... · (I + A_1) / 2.
 
     Args:
-        rounds: attention `(B, H, N, N)` of each round, the first to the last.
-        entity: `(B,)`, index of the entity.
+        rounds: attention `(B, H, N, N)` of each round, from the first to the last.
+        entity: `(B,)`, index of the entity that receives the contributions.
 
     Returns:
-        `(B, N)`; rows sum to 1 if those of the attention do.
+        `(B, N)`; a row sums to 1 if all rows of the attention do.
 
     Raises:
         InvalidInput: if an index is out of range.
@@ -258,8 +274,8 @@ def attention_rollout(rounds: Sequence[np.ndarray], entity: np.ndarray) -> np.nd
     entities = rounds[0].shape[-1] if len(rounds) else 0
     if not (np.greater_equal(entity, 0) & np.less(entity, entities)).all():
         raise InvalidInput(
-            f"`entity` must be indices of the {entities} entities of {len(rounds)} rounds; "
-            f"received {entity!r}"
+            f"`entity` must be indices from 0 to {entities - 1}, for {entities} entities in "
+            f"{len(rounds)} rounds; received {entity!r}"
         )
     row = np.eye(entities)[entity]
     for attention in reversed(rounds):
@@ -268,14 +284,14 @@ def attention_rollout(rounds: Sequence[np.ndarray], entity: np.ndarray) -> np.nd
 
 
 def most_relevant(relevance: np.ndarray, candidate: np.ndarray, count: int) -> np.ndarray:
-    """Return a mask `(B, N)` of the `count` most relevant candidates, or of all if fewer."""
+    """Return a mask `(B, N)` of the `count` most relevant candidates, or of all candidates."""
     order = np.argsort(-np.where(candidate, relevance, -np.inf), axis=1, kind="stable")
     rank = np.argsort(order, axis=1, kind="stable")
     return candidate & (rank < count)
 
 
 def _rounds(scores):
-    """Return the attention between entities of every round, the first to the last."""
+    """Return the attention between entities in each round, from the first to the last."""
     return [_array(value) for name, value in scores.items() if name.startswith("round_")]
 
 

@@ -1,4 +1,6 @@
-"""Tests of whether an agent's memory decides: zeroed, shuffled, made uniform, or swapped.
+"""Test whether an agent's decisions depend on its memory.
+
+The tests set the memory to zero, exchange it between episodes, or make its attention uniform.
 
 Example:
     >>> from rrl_tf.agents import RecurrentDoubleDQN
@@ -32,10 +34,12 @@ State = Mapping[str, np.ndarray]
 
 
 class ZeroedMemory:
-    """A player whose memory is zeros before every step; its last action and reward stay.
+    """A player whose memory is set to zero before every step.
+
+    The previous action and reward, which are also part of its state, do not change.
 
     Args:
-        player: `agent.greedy_policy()`, or another object with its methods.
+        player: `agent.greedy_policy()`, or another object with the same methods.
     """
 
     def __init__(self, player: Any) -> None:
@@ -46,11 +50,11 @@ class ZeroedMemory:
         return self.player.initial_state(num_envs)
 
     def __call__(self, observation: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Return the player's actions and next memory, given the changed memory."""
+        """Return the actions and next memory that the player computes from the changed memory."""
         return self.player(observation, {**state, "memory": self.changed(state["memory"])})
 
     def changed(self, memory: np.ndarray) -> np.ndarray:
-        """Return what replaces the memories `(B, M)`."""
+        """Return the memories `(B, M)` that replace `memory`."""
         return np.zeros_like(memory)
 
     def next_state(self, *step: np.ndarray) -> dict[str, np.ndarray]:
@@ -59,14 +63,15 @@ class ZeroedMemory:
 
 
 class ShuffledMemory(ZeroedMemory):
-    """A player that acts by the memory of another episode at every step, never by its own.
+    """A player that chooses every action with the memory of another episode.
 
-    The memory of an episode still comes from its own observations. Another episode acts by it: one
-    that runs at the same time or, for the last one that runs, one that has ended.
+    Each episode still updates its own memory from its own observations. To choose an action, it
+    uses the memory of another episode that is running or, if it is the last one to run, of an
+    episode that has ended.
 
     Args:
-        player: `agent.greedy_policy()`, or another object with its methods.
-        seed: seed of the permutations.
+        player: `agent.greedy_policy()`, or another object with the same methods.
+        seed: seed of the permutations of episodes.
     """
 
     def __init__(self, player: Any, seed: int = 0) -> None:
@@ -81,57 +86,59 @@ class ShuffledMemory(ZeroedMemory):
             InvalidInput: if there is only one episode.
         """
         if num_envs < 2:
-            raise InvalidInput(f"`num_envs` must be at least 2 to shuffle; received {num_envs}")
+            raise InvalidInput(
+                f"`num_envs` must be at least 2 to shuffle memories; received {num_envs}"
+            )
         self._ended = None
         return super().initial_state(num_envs)
 
     def __call__(self, observation: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Return the actions by other episodes' memories, and the next memories by their own."""
+        """Return actions computed from other episodes' memories, and memories from their own."""
         _, memory = self.player(observation, state)
         return super().__call__(observation, state)[0], memory
 
     def changed(self, memory: np.ndarray) -> np.ndarray:
-        """Return the memories `(B, M)`, each in another's place."""
+        """Return the memories `(B, M)`, exchanged so that no episode has its own."""
         if len(memory) == 1:
             return self._ended[None]
-        # A cycle in random order, because a permutation may leave a memory in its place.
+        # Use a random cycle: an arbitrary permutation may give an episode its own memory.
         cycle = self._rng.permutation(len(memory))
         shuffled = np.empty_like(memory)
         shuffled[cycle] = memory[np.roll(cycle, 1)]
         return shuffled
 
     def next_state(self, *step: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the player's state after a step; keep the memory of an episode that ended."""
-        memory, _, _, over = step
-        if over.any():
-            self._ended = memory[np.flatnonzero(over)[0]]
+        """Return the player's state after a step, and store the memory of an ended episode."""
+        memory, _, _, done = step
+        if done.any():
+            self._ended = memory[np.flatnonzero(done)[0]]
         return super().next_state(*step)
 
 
 def uniform_attention_player(agent: RecurrentDoubleDQN) -> Any:
-    """Return the agent's player with uniform attention of its memory's slots.
+    """Return a greedy policy of the agent in which the slots of the memory attend uniformly.
 
-    It plays a copy of the network. With queries of zero all scores are equal, whatever the keys.
+    It uses a copy of the network whose queries are zero, so that all attention scores are equal.
 
     Args:
-        agent: agent of a network with a Relational Memory.
+        agent: agent whose network has a Relational Memory.
 
     Raises:
-        InvalidInput: if the network has another memory.
+        InvalidInput: if the network has no Relational Memory.
     """
     if agent.policy.core != "relational_memory":
         raise InvalidInput(
             f"`agent` must have a Relational Memory; received core={agent.policy.core!r}"
         )
     twin = RecurrentDoubleDQN(agent.policy, agent.preprocess)
-    silence_slots(twin.policy)  # the averaged network, which is a copy
+    silence_slots(twin.policy)  # not the agent's own: a new agent copies its network
     return twin.greedy_policy()
 
 
 def silence_slots(network: RecurrentQNetwork) -> None:
-    """Set the queries of a network's Relational Memory to zero, in place."""
+    """Set the queries of a network's Relational Memory to zero by changing its weights."""
     for attention in network.core_layer.cell.attentions:
-        # The norm centres its inputs; the columns of its weights are `[head][q | k | v]`.
+        # The norm's output is the queries, keys and values, with columns `[head][q | k | v]`.
         for variable in (attention.fused_norm.gamma, attention.fused_norm.beta):
             columns = np.array(variable).reshape(attention.num_heads, -1)
             columns[:, : attention.key_size] = 0
@@ -148,19 +155,20 @@ def memory_ablations(
     """Evaluate an agent with its memory, without it, and with other episodes' memories.
 
     Args:
-        agent: the agent.
+        agent: the agent to evaluate.
         task: the task to play.
-        resets: keyword arguments of `reset`, one for each episode; by default the task's
-            evaluation.
-        epsilon: fraction of random actions.
+        resets: keyword arguments of `reset`, one mapping per episode; `None` uses
+            `task.evaluation_resets()`.
+        epsilon: probability of a random action.
         seed: seed of the permutations and of the random actions.
 
     Returns:
-        Dict of an `Evaluation` each: `"trained"`, with its memory; `"zeroed"`, with zeros before
-        every step; `"shuffled"`, with another episode's memory at every step; and, for a Relational
-        Memory, `"uniform attention"` of its slots.
+        A dict whose values are an `Evaluation`: `"trained"`, the agent with its own memory;
+        `"zeroed"`, with zeros before every step; `"shuffled"`, with another episode's memory at
+        every step; and, for a Relational Memory, `"uniform attention"`, with equal attention to all
+        slots.
 
-    Example: at the top of this module.
+    For an example, see the top of this module.
     """
     player = agent.greedy_policy()
     players = {
@@ -179,14 +187,15 @@ def memory_ablations(
 
 @dataclasses.dataclass(frozen=True)
 class MemorySwap:
-    """The result of swapping the memories of pairs of episodes that differ in the object shown.
+    """The result of swapping memories in P pairs of episodes that differ in the object shown.
 
     Attributes:
-        decided: `(P,)` bool, pairs that reach the same place with the same observation and act
-            differently: only the memory differs there.
-        action: `(2 D,)` bool, for both episodes of each of those D pairs: with the other's memory
-            it takes the other's action.
-        outcome: `(2 D,)` bool: with the other's memory it ends where the other ended.
+        decided: `(P,)` bool, true for D pairs whose episodes reach the same position with the same
+            observation and act differently. Only their memories differ there.
+        action: `(2 D,)` bool, for both episodes of each of these pairs: whether an episode that
+            gets the other's memory takes the other's action.
+        outcome: `(2 D,)` bool, in the same order: whether an episode that gets the other's memory
+            ends where the other ended.
     """
 
     decided: np.ndarray
@@ -194,7 +203,10 @@ class MemorySwap:
     outcome: np.ndarray
 
     def summary(self) -> dict[str, float]:
-        """Return the number of pairs and the fractions; nan if no pair was decided."""
+        """Return the number of pairs, and the fraction of true values of each attribute.
+
+        If no pair is decided, the fractions of `action` and `outcome` are nan.
+        """
         means = {name: getattr(self, name) for name in ("decided", "action", "outcome")}
         return {
             "pairs": len(self.decided),
@@ -207,25 +219,26 @@ def swap_memories(
 ) -> MemorySwap:
     """Test whether the remembered object decides where an agent goes in MiniGrid's Memory.
 
-    Two greedy episodes start alike except for the object shown. Where they reach the same place
-    with the same observation and act differently, each continues with the other's memory. If the
-    memory decides, they exchange their outcomes. Of several such places the last counts, because
-    after it neither agent returns to look again.
+    The two greedy episodes of a pair start in the same way, except that they show different
+    objects. Where both reach the same position with the same observation and act differently, each
+    of them continues with the memory of the other. If the memory decides, they exchange their
+    outcomes. If there are several such positions, the last one is used, because after it neither
+    agent returns to look at the object again.
 
     Args:
-        player: `agent.greedy_policy()`, or another object with its methods.
+        player: `agent.greedy_policy()`, or another object with the same methods.
         task: a task of `memory_task`.
         level: index of the level.
-        starts: `MemoryStart`s; each is paired with the one that shows the other object. By default
-            those of the level's evaluation.
+        starts: `MemoryStart`s; each is paired with the same start that shows the other object.
+            `None` uses the starts of the level's evaluation.
 
     Returns:
         `MemorySwap`, in the order of the starts.
 
     Raises:
-        InvalidInput: if a start is not a `MemoryStart`, or there is none.
+        InvalidInput: if `starts` is empty or has another object than a `MemoryStart`.
 
-    Example: at the top of this module.
+    For an example, see the top of this module.
     """
     if starts is None:
         resets = task.evaluation_resets(level)
@@ -237,8 +250,8 @@ def swap_memories(
         meeting = _last_meeting(*pair)
         decided.append(meeting is not None)
         if meeting is not None:
-            sides = list(zip(pair, meeting))
-            for (episode, t), (other, u) in (sides, sides[::-1]):
+            both = list(zip(pair, meeting))
+            for (episode, t), (other, u) in (both, both[::-1]):
                 swapped.append(episode.replay(t, other.steps[u].state["memory"]))
                 others.append((other, u))
     if swapped:
@@ -253,27 +266,27 @@ def swap_memories(
 
 
 def _paired(starts):
-    """Return every start with a key and the same with a ball, one after the other, each once."""
+    """Return every start once with a key and once with a ball, next to each other."""
     paired: dict[MemoryStart, None] = {}
     for start in starts:
         if not isinstance(start, MemoryStart):
-            raise InvalidInput(f"`starts` must be MemoryStarts; received {start!r}")
+            raise InvalidInput(f"`starts` must be MemoryStarts; received the start {start!r}")
         for shown in ("key", "ball"):
             paired[dataclasses.replace(start, shown=shown)] = None
     if not paired:
-        raise InvalidInput("`starts` must be at least one MemoryStart; received none")
+        raise InvalidInput("`starts` must have at least one MemoryStart; received none")
     return paired
 
 
 class _Step(NamedTuple):
-    place: tuple[int, ...]
+    position: tuple[int, ...]
     observation: np.ndarray
     state: State
     action: int
 
 
 class _Episode:
-    """An episode of Memory and its recorded steps."""
+    """An episode of MiniGrid's Memory and its recorded steps."""
 
     def __init__(self, env, start, actions=(), state=None):
         self.env, self.start, self.state = env, start, state
@@ -281,43 +294,43 @@ class _Episode:
         for action in actions:
             self.observation, *_ = env.step(action)
         self.steps: list[_Step] = []
-        self.reward, self.over, self.end = 0.0, False, None
+        self.reward, self.done, self.end = 0.0, False, None
 
     def step(self, state, action):
         world = self.env.unwrapped
-        place = (*map(int, world.agent_pos), int(world.agent_dir))
-        self.steps.append(_Step(place, self.observation, state, action))
+        position = (*map(int, world.agent_pos), int(world.agent_dir))
+        self.steps.append(_Step(position, self.observation, state, action))
         self.observation, reward, terminated, truncated, _ = self.env.step(action)
-        self.reward, self.over = float(reward), terminated or truncated
-        # An episode that was cut has no end, and so not the end of another that was cut.
+        self.reward, self.done = float(reward), terminated or truncated
+        # A new object differs from the end of every other episode, truncated or not.
         self.end = tuple(map(int, world.agent_pos)) if terminated else object()
 
     def replay(self, t, memory):
-        """Return the same episode up to step t, to continue with another memory."""
+        """Return this episode up to step t, from where it continues with another memory."""
         actions = [step.action for step in self.steps[:t]]
         return _Episode(self.env, self.start, actions, {**self.steps[t].state, "memory": memory})
 
 
 def _play(player, episodes, state):
-    """Play all episodes to their ends, as a batch."""
+    """Play all episodes as a batch until every episode is done."""
     while episodes:
         actions, memory = player(np.stack([each.observation for each in episodes]), state)
         for row, (episode, action) in enumerate(zip(episodes, actions)):
             episode.step({name: value[row] for name, value in state.items()}, int(action))
         reward = np.array([episode.reward for episode in episodes])
-        over = np.array([episode.over for episode in episodes])
-        state = player.next_state(memory, actions, reward, over)
-        state = {name: value[~over] for name, value in state.items()}
-        episodes = [episode for episode in episodes if not episode.over]
+        done = np.array([episode.done for episode in episodes])
+        state = player.next_state(memory, actions, reward, done)
+        state = {name: value[~done] for name, value in state.items()}
+        episodes = [episode for episode in episodes if not episode.done]
 
 
 def _last_meeting(one, other):
-    """Return the last steps `(t, u)` of equal place and observation with different actions."""
+    """Return the last steps `(t, u)` with equal position and observation but different actions."""
     meetings = [
         (t, u)
         for t, a in enumerate(one.steps)
         for u, b in enumerate(other.steps)
-        if a.place == b.place
+        if a.position == b.position
         and a.action != b.action
         and np.array_equal(a.observation, b.observation)
     ]

@@ -1,4 +1,4 @@
-"""Traces of a Q network: its Q values, attention and gates at every step of an episode."""
+"""Trace a Q network: record its Q values, attention and gates at every step of an episode."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 
 @dataclasses.dataclass(frozen=True)
 class StepTrace:
-    """One step of a Q network.
+    """What a Q network computes in one step.
 
     Attributes:
         q_values: `(A,)`.
-        attention: dict round -> `(H, N, N)`, from entity to entity. Cells of a grid have the order
-            of the figures, `x * height + y`; patches of a picture lie row by row. Empty where the
-            network's entities are neither.
-        memory_attention: dict block -> `(H, N, S)`, attention of the memory.
-        gates: dict gate -> `(M, units)` or `(units,)`, from 0 to 1.
+        attention: dict name of a round -> attention `(H, N, N)` between entities. The cell (x, y)
+            of a grid is entity `x * height + y`, as in the figures; patches of a picture are
+            numbered row by row. Empty if the entities are neither cells nor patches.
+        memory_attention: dict name of a block -> attention `(H, N, S)` of the memory.
+        gates: dict name of a gate -> `(M, units)` for M slots or `(units,)`, from 0 to 1.
     """
 
     q_values: np.ndarray
@@ -36,17 +36,17 @@ class StepTrace:
 
 
 class PolicyTracer:
-    """Run a Q network through one episode and trace every step.
+    """Runs a Q network through one episode and traces every step.
 
     Args:
-        network: `RecurrentQNetwork`, or a model `network(x)` -> Q values `(B, A)`, with or without
-            an argument `return_attention_scores`.
+        network: `RecurrentQNetwork`, or a model that maps observations to Q values `(B, A)`. Its
+            `call` may have an argument `return_attention_scores`.
         task: the task that the network plays.
 
     Attributes:
         has_memory: whether the network has a memory.
         patch_grid: `(rows, columns)` of the patches of a picture that attend to each other; `None`
-            if the network does not make its entities of a picture.
+            if the network's entities are not patches.
 
     Example:
         >>> from rrl_tf.envs import doorkey_task
@@ -74,11 +74,11 @@ class PolicyTracer:
         if self._task.entities is not None or not isinstance(self._network, RelationalQNetwork):
             return None
         grid = self._network.grid_shape((None, *shape))
-        # An entity for every cell need not be a picture: the cells may lie anywhere in a frame.
+        # With one entity per cell, the cells of the grid may be anywhere in the rendered frame.
         return None if grid == shape[:2] else grid
 
     def trace(self, observation: np.ndarray) -> StepTrace:
-        """Run the network on an observation and update its memory."""
+        """Run the network on one observation; call `record` before the next one."""
         q_values, attention, memory_attention, gates = keras.tree.map_structure(
             lambda x: ops.convert_to_numpy(ops.cast(x, "float32"))[0],
             self._run(self._task.preprocessor(observation[None])),
@@ -86,7 +86,7 @@ class PolicyTracer:
         return StepTrace(q_values, self._in_figure_order(attention), memory_attention, gates)
 
     def _run(self, inputs):
-        """Return Q values, attention between entities, attention of the memory, and gates."""
+        """Return Q values, attention of each round, attention of the memory, and gates."""
         if self._is_recurrent:
             step = {**self._state, "observation": inputs}
             q_values, self._memory, scores, gates = self._network(
@@ -109,13 +109,13 @@ class PolicyTracer:
         return {name: each[:, order][:, :, order] for name, each in attention.items()}
 
     def record(self, action: int, reward: float) -> None:
-        """Record the action taken after the last trace and its reward."""
+        """Record the action taken after the last trace and its reward, for the next trace."""
         if self._is_recurrent:
             step = np.array([action], "int32"), np.array([reward], "float32"), np.array([False])
             self._state = self._network.next_state(self._memory, *step)
 
     def episode_memory(self, traces: Sequence[StepTrace]) -> viz.EpisodeMemory | None:
-        """Return the memory of an episode as figures show it; `None` without a memory."""
+        """Return the traced memory in the form of the figures, or `None` if there is no memory."""
         if not self.has_memory:
             return None
         gates = {name: np.stack([t.gates[name] for t in traces]) for name in traces[0].gates}
@@ -125,10 +125,10 @@ class PolicyTracer:
         ]
         if self._network.core == "window":
             return _window_memory(blocks)
-        if self._network.core == "lstm":  # every unit, because the mean of many hardly moves
+        if self._network.core == "lstm":  # every unit, because the mean of all hardly changes
             return viz.EpisodeMemory(_numbered("unit", self._network.core_layer.output_size), gates)
         gates = {name: gate.mean(axis=-1) for name, gate in gates.items()}
-        # The rows of later blocks are mixtures of the slots.
+        # Only the first block, because rows of later blocks are mixtures of several slots.
         return self._slots_memory(blocks[0], gates)
 
     def _slots_memory(self, attention, gates):
@@ -144,7 +144,7 @@ class PolicyTracer:
 
 
 def _window_memory(blocks):
-    """Return the attention of the current step in every block of a transformer."""
+    """Return the attention from the current step to earlier ones in each block of a transformer."""
     attention = np.stack([block[:, :, -1] for block in blocks], axis=2)  # (T, H, blocks, K)
     steps = (*(f"-{k}" for k in range(attention.shape[-1] - 1, 0, -1)), "now")
     return viz.EpisodeMemory(_numbered("block", len(blocks)), {}, attention, steps)
@@ -155,13 +155,13 @@ def _numbered(name, count):
 
 
 def cells_order(task: Task) -> np.ndarray:
-    """Return, for each cell in the order of the figures, its index among a network's entities."""
+    """Return the network's entity number of each cell, for cells in the order of the figures."""
     height_width = task.preprocessor.shape[:2]
     order = np.arange(np.prod(height_width)).reshape(height_width)
     return (order.T if task.rows_first else order).ravel()
 
 
 def figure_grid(task: Task) -> tuple[int, int]:
-    """Return `(width, height)` of the task's grid."""
+    """Return the size of the task's grid as `(width, height)`."""
     first, second = task.preprocessor.shape[:2]
     return (second, first) if task.rows_first else (first, second)

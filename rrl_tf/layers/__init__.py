@@ -1,4 +1,7 @@
-"""Layers of relational models that return their attention. `keras.ops` only."""
+"""Define the layers of the models. Attention layers can return their scores.
+
+The layers use `keras.ops` only, so they run on TensorFlow, JAX and PyTorch.
+"""
 
 from rrl_tf.layers.append_coordinates import AppendCoordinates
 from rrl_tf.layers.causal_transformer_block import CausalTransformerBlock

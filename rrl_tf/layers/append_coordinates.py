@@ -1,4 +1,4 @@
-"""Coordinates as channels of a grid."""
+"""Define `AppendCoordinates`, which adds coordinates to the channels of a grid."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ DIVISORS = ("size", "size_minus_one")
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class AppendCoordinates(BaseLayer):
-    """Appends to every cell of a grid its column x and its row y, as channels.
+    """Append the coordinates of every cell of a grid as channels: the column x and the row y.
 
-    A coordinate is `low + (high - low) * index / divisor`, where the divisor is the number of
-    columns (rows), or one less, so that the last one lies exactly at `high`. The book's are 0, 1,
-    `"size"`; Zambaldi et al.'s -1, 1, `"size_minus_one"`.
+    A coordinate is `low + (high - low) * index / divisor`. With `divisor="size"`, the divisor is
+    the number of columns (rows). With `"size_minus_one"`, it is one less, so the last column (row)
+    has the coordinate `high`. The book uses `low=0, high=1, divisor="size"`; Zambaldi et al. use
+    the defaults.
 
-    With `frequencies`, the sines and cosines of multiples of the coordinates follow. Their dot
-    product, which attention computes, depends only on the distance of two cells:
-    `sin wx sin wx' + cos wx cos wx' = cos w(x - x')`.
+    With `frequencies`, the layer also appends sines and cosines of multiples of the coordinates. In
+    the dot product of two cells, which attention computes, these terms depend only on the distance
+    of the cells: `sin wx sin wx' + cos wx cos wx' = cos w(x - x')`.
 
     Args:
         low: coordinate of the first column and row.
-        high: coordinate that the last column and row reach, or fall one step short of.
+        high: coordinate of the last column and row with `divisor="size_minus_one"`; with `"size"`,
+            the coordinate one step after them.
         divisor: `"size"` or `"size_minus_one"`.
-        frequencies: W numbers w; each adds sin wx, sin wy, cos wx, cos wy.
+        frequencies: W angular frequencies w; each adds the channels sin wx, sin wy, cos wx, cos wy.
 
     Call arguments:
         inputs: grid `(B, height, width, F)`.
 
     Returns:
-        `(B, height, width, F + 2 + 4 W)`: x grows along `width`, and comes first; y grows along
-        `height`.
+        `(B, height, width, F + 2 + 4 W)`: the inputs, then x, which grows along `width`, then y,
+        which grows along `height`, then the sines and cosines.
 
     Raises:
         InvalidInput: for an unknown `divisor`, or inputs of another rank.

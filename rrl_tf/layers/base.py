@@ -1,4 +1,4 @@
-"""The base class of layers and models, and the sub-layers and shape checks that they share."""
+"""Define the base class of layers and models, and the sub-layers and checks that they share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 
 
 class BaseLayer(keras.layers.Layer):
-    """A layer whose constructor arguments are its attributes and its configuration.
+    """Base class of layers, which implements `get_config`.
 
-    A subclass stores every argument of `__init__` in an attribute of the same name. `get_config`
-    reads them from there. Keras infers symbolic outputs by tracing `call`, so that they cannot
-    differ from the real ones; a subclass overrides `compute_output_spec` only to pass on a mask.
+    A subclass stores every argument of `__init__` in an attribute of the same name, and
+    `get_config` reads these attributes. `compute_output_spec` traces `call`, so symbolic outputs
+    always agree with the results of `call`. A subclass overrides it only to pass on a mask.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -51,24 +51,25 @@ def make_dense(
     bias_initializer: Initializer = "zeros",
     full_precision: bool = False,
 ) -> keras.layers.Dense:
-    """Return a dense layer with its owner's `kernel_initializer` and precision.
+    """Return a dense layer with the `kernel_initializer` and the dtype policy of its owner.
 
     Args:
         owner: layer or model with a `kernel_initializer`.
         name: name of the dense layer.
-        units: its size.
-        features: size of its input, to build it; by default it is not built.
-        activation: its activation.
-        use_bias: whether it has a bias.
+        units: size of its output.
+        features: size of its input, with which it is built; if None, it is not built.
+        activation: activation of the dense layer.
+        use_bias: whether the dense layer has a bias.
         bias_initializer: initialiser of the bias.
-        full_precision: whether it computes in float32 under a mixed policy. Logits and Q values
-            need it, because a bfloat16 has three digits and their differences matter.
+        full_precision: whether the layer computes in float32 under a mixed-precision policy. Logits
+            and Q values need this, because bfloat16 with its three digits would lose small
+            differences between them.
     """
     dense = keras.layers.Dense(
         units,
         activation=activation,
         use_bias=use_bias,
-        # A clone, because an unseeded initialiser repeats its numbers at every use.
+        # A clone, because an unseeded initialiser returns the same numbers each time it is called.
         kernel_initializer=owner.kernel_initializer.clone(),
         bias_initializer=bias_initializer,
         dtype=owner.dtype_policy.variable_dtype if full_precision else owner.dtype_policy,
@@ -80,11 +81,11 @@ def make_dense(
 
 
 def dense_on_rows(dense: keras.layers.Layer, inputs: Tensor) -> Tensor:
-    """Apply `dense` to the last axis of `inputs` of any rank, as one matrix product.
+    """Apply `dense` to the last axis of `inputs`, which may have any rank, as one matrix product.
 
-    `Dense` does this too, but on TensorFlow with a free batch dimension it calls `tensordot`, which
-    computes the shapes in the graph: about ten small operations per layer, which cost more than a
-    small network's arithmetic on one observation.
+    `Dense` returns the same, but is slow on TensorFlow with a free batch dimension. It calls
+    `tensordot`, which computes shapes in the graph with about ten small operations per layer. For
+    one observation and a small network, these take longer than the matrix product.
     """
     rows = dense(ops.reshape(inputs, (-1, inputs.shape[-1])))
     return ops.reshape(rows, (-1, *ops.shape(inputs)[1:-1], rows.shape[-1]))
@@ -96,12 +97,12 @@ def softmax(scores: Tensor) -> Tensor:
 
 
 def same_shape(shape: Shape, expected: Shape, broadcast: bool = False) -> bool:
-    """Return whether two shapes may be equal, where None is any size.
+    """Return whether two shapes can be equal, where None stands for any size.
 
     Args:
         shape: shape to check.
-        expected: shape that it must have.
-        broadcast: whether an axis of size 1 fits every size.
+        expected: shape to compare it with.
+        broadcast: whether a size of 1 in `shape` fits every expected size.
     """
     fitting = (None, 1) if broadcast else (None,)
     return len(shape) == len(expected) and all(
@@ -110,9 +111,10 @@ def same_shape(shape: Shape, expected: Shape, broadcast: bool = False) -> bool:
 
 
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras' layer over the last axes: same weights, same numbers, faster on a CPU.
+    """Keras' layer with a gradient that is faster on a CPU; weights and numbers are the same.
 
-    Keras differentiates through mean and variance, which takes twice as many passes over the array.
+    Keras differentiates through the mean and the variance, which needs twice as many passes over
+    the array as the explicit formula.
     """
 
     def call(self, inputs: Tensor) -> Tensor:
@@ -150,13 +152,13 @@ def _normalise(x, axis, epsilon):
 def make_norm(
     owner: keras.layers.Layer, name: str, shape: Shape, epsilon: float = 1e-5, **arguments: Any
 ) -> LayerNormalization:
-    """Return a norm with its owner's precision, built for inputs of `shape`.
+    """Return a layer normalisation with its owner's dtype policy, built for inputs of `shape`.
 
     Args:
-        owner: layer or model that the norm is part of.
-        name: name of the norm.
+        owner: layer or model that the normalisation is part of.
+        name: name of the normalisation.
         shape: shape of its input.
-        epsilon: added to the variance; PyTorch's and Sonnet's 1e-5.
+        epsilon: added to the variance; the default is that of PyTorch and Sonnet.
         **arguments: other arguments of `keras.layers.LayerNormalization`.
     """
     norm = LayerNormalization(epsilon=epsilon, dtype=owner.dtype_policy, name=name, **arguments)

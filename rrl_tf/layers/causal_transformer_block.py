@@ -1,4 +1,4 @@
-"""A causal transformer block."""
+"""Define `CausalTransformerBlock`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rrl_tf.layers.masks import carried_mask, carry_mask
 
 NORMS = ("post", "pre")
 DROPOUT_PLACEMENTS = ("output", "probabilities")
-# Added to the scores of masked keys: far below every other score, yet finite.
+# Added to the scores of masked keys. It is far below every score, and finite.
 _HIDDEN = -1e30
 
 
@@ -23,37 +23,39 @@ _HIDDEN = -1e30
 class CausalTransformerBlock(BaseLayer):
     """A transformer block in which a position attends to itself and to earlier positions.
 
-    Attention `softmax_j(q_i · k_j / sqrt(D)) @ v` over `j <= i` and two dense layers, each with a
-    residual connection. `norm="post"` normalises the sum, `x = norm(x + attention(x))` (Vaswani et
-    al., 2017). `norm="pre"` normalises the input of each part instead,
-    `x = x + attention(norm(x))` (GPT-2).
+    The block has two parts, attention `softmax_j(q_i · k_j / sqrt(D)) @ v` over `j <= i` and a
+    network of two dense layers. Each part has a residual connection. `norm="post"` normalises the
+    sum, `x = norm(x + attention(x))` (Vaswani et al., 2017). `norm="pre"` normalises the input of
+    each part instead, `x = x + attention(norm(x))` (GPT-2).
 
-    Positions where `mask` is false are padding. No real position attends to them. A padded position
-    attends to itself and to real positions before it, so that every row of the attention sums to 1;
-    its output has no meaning.
+    Positions where `mask` is false are padding. No other position attends to them. A padded
+    position attends to itself and to earlier positions that are not padding, so every row of the
+    attention sums to 1. The output of a padded position has no meaning.
 
     Args:
         num_heads: H, the number of heads; it divides F.
-        hidden_units: size of the hidden dense layer. `None` is 4 F.
+        hidden_units: size of the hidden dense layer. `None` means 4 F.
         activation: activation of the hidden dense layer.
         norm: `"post"` or `"pre"`.
-        dropout: rate in training, after both parts and within the attention.
-        dropout_placement: where dropout applies within the attention: to the `"output"` of the
-            heads or to the attention `"probabilities"`.
-        epsilon: added to the variance in the norms; PyTorch's 1e-5.
+        dropout: dropout rate in training. Dropout is applied to the result of both parts and within
+            the attention.
+        dropout_placement: where dropout is applied within the attention: `"output"`, the output of
+            the heads, or `"probabilities"`, the attention probabilities.
+        epsilon: added to the variance in the norms; the default is PyTorch's.
         kernel_initializer: initialiser of every matrix.
         seed: seed of the dropout.
 
     Call arguments:
         inputs: sequences `(B, T, F)`.
-        mask: `(B, T)`, true for real positions; by default all are.
-        rows: slice of the N positions to compute, such as `slice(1, None, 3)`; by default all.
+        mask: `(B, T)`, false for padding. `None` means no padding.
+        rows: slice that selects N positions to compute outputs for, such as `slice(1, None, 3)`.
+            `None` means all T positions.
         training: whether to apply dropout.
         return_attention_scores: whether to return the attention as well.
 
     Returns:
-        `(B, N, F)`, where N is T without `rows`. With `return_attention_scores`, a pair of the
-        output and the attention before dropout, `(B, H, N, T)`.
+        `(B, N, F)`. With `return_attention_scores`, a pair of this output and the attention
+        `(B, H, N, T)` before dropout.
 
     Raises:
         InvalidInput: for an argument out of its range, or if `num_heads` does not divide F.
@@ -107,7 +109,7 @@ class CausalTransformerBlock(BaseLayer):
                 f"`num_heads` must divide F, here {width}; received {self.num_heads}"
             )
         hidden = self.hidden_units or 4 * width
-        # Queries are separate from keys and values because `rows` needs fewer of them.
+        # Queries have their own layer, because with `rows` there are fewer queries than keys.
         self.query = make_dense(self, "query", width, width)
         self.key_value = make_dense(self, "key_value", 2 * width, width)
         self.projection = make_dense(self, "projection", width, width)

@@ -1,4 +1,4 @@
-"""A censored normal distribution of actions: a layer, its loss and its mean."""
+"""Define a censored normal distribution of actions: the layer, the loss and the mean."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.layers.base import BaseLayer
 
 BOUND = 1.0 - 1e-6
-"""Actions beyond it count as clipped, because scaling to [-1, 1] may have rounded them."""
+"""Actions of at least this absolute value count as clipped; scaling may have rounded a bound."""
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class CensoredNormal(BaseLayer):
-    """A normal distribution around each prediction, with the mass beyond ±1 moved to ±1.
+    """Output layer for actions that are samples of a normal distribution, clipped to [-1, 1].
 
-    Recorded actions are often a policy's actions plus normal noise, clipped to their bounds. Their
-    mean differs from the policy's action, and a squared error learns that mean. The likelihood of
-    clipped values (Tobin, 1958) recovers the action: see `CensoredNormalLoss`.
+    Recorded actions are often the actions of a policy plus normal noise, clipped to the bounds of
+    the action space. Clipping shifts the mean of the recorded actions. A model that is trained with
+    a squared error learns this shifted mean. The likelihood of a censored normal distribution
+    (Tobin, 1958) recovers the action of the policy; see `CensoredNormalLoss`.
 
-    The scales σ are learned, one per component. The played action is the mean of the distribution,
-    `E[clip(μ + c σ z, -1, 1)]` with standard normal z: for c = 1 the mean recorded action, for
-    c = 0 the policy without its noise.
+    The scale σ of each component of the action is learned. The layer returns the action
+    `E[clip(μ + c σ z, -1, 1)]` with standard normal z. For c = 1, this is the mean of the recorded
+    actions; for c = 0, it is the action of the policy without noise.
 
     Args:
-        noise_scale: c, from 0 to 1, the fraction of the noise to average over in a played action.
+        noise_scale: c, from 0 to 1.
         initial_scale: σ before training.
 
     Call arguments:
         inputs: locations μ, `(..., A)`.
 
     Returns:
-        Dict of `"action"` `(..., A)`, in [-1, 1], and `"distribution"` `(..., 2 A)`: locations,
-        then logarithms of the scales.
+        Dict of `"action"` `(..., A)`, in [-1, 1], and `"distribution"` `(..., 2 A)`: the locations,
+        then the logarithms of the scales.
 
     Raises:
         InvalidInput: for an argument out of its range.
@@ -81,18 +82,19 @@ class CensoredNormal(BaseLayer):
 class CensoredNormalLoss(keras.losses.Loss):
     """Negative log-likelihood of recorded actions, averaged over their components.
 
-    Between the bounds it is `log σ + ((a - μ) / σ)² / 2`, without the constant. At a bound it is
-    `-log Φ` of the mass beyond it, which approaches 0 as μ moves out.
+    For an action a between the bounds, the loss is `log σ + ((a - μ) / σ)² / 2`, where the constant
+    term is left out. For an action at a bound, it is the negative logarithm of the probability
+    beyond the bound, which approaches 0 as μ moves beyond it.
 
     Args:
-        reduction, name, dtype: of `keras.losses.Loss`.
+        reduction, name, dtype: see `keras.losses.Loss`.
 
     Call arguments:
         y_true: actions `(..., A)`, in [-1, 1].
         y_pred: `(..., 2 A)`, the `"distribution"` of a `CensoredNormal`.
 
     Returns:
-        A number, or `(...)` where the reduction is None.
+        A number, or an array `(...)` if the reduction is None.
 
     Raises:
         InvalidInput: if the last axis of `y_pred` is not twice that of `y_true`.
@@ -123,7 +125,7 @@ def censored_normal_mean(location: Tensor, scale: Tensor) -> Tensor:
 
     Args:
         location: μ, `(..., A)`.
-        scale: σ > 0, of a shape that broadcasts.
+        scale: σ > 0, with a shape that broadcasts to that of `location`.
 
     Returns:
         `(..., A)`.
@@ -133,7 +135,7 @@ def censored_normal_mean(location: Tensor, scale: Tensor) -> Tensor:
     >>> round(float(censored_normal_mean(keras.ops.array(1.0), keras.ops.array(0.5))), 3)
     0.801
     """
-    # The upper bound, less what P(action <= x) integrates to between the bounds.
+    # The mean is 1 minus the integral of P(action <= x) over x from -1 to 1.
     low, high = (-1.0 - location) / scale, (1.0 - location) / scale
     return _clipped(1.0 - scale * (_normal_cdf_integral(high) - _normal_cdf_integral(low)))
 
@@ -157,7 +159,7 @@ _POLYNOMIAL = (
 
 
 def _log_normal_cdf(x):
-    """Return log Φ(x), also where Φ(x) underflows in float32."""
+    """Return log Φ(x), also for x so low that Φ(x) underflows in float32."""
     z = ops.abs(x) / math.sqrt(2.0)
     t = 1.0 / (1.0 + 0.5 * z)
     polynomial = _POLYNOMIAL[0]

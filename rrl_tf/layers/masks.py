@@ -1,4 +1,4 @@
-"""Masks of entities and of attention, and the base class of layers that use them."""
+"""Define functions for masks of entities and of attention, and the base class `EntityLayer`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rrl_tf.layers.base import BaseLayer, same_shape
 
 
 def keras_mask_functions() -> tuple[Callable[[Tensor], Tensor | None], Callable[..., None]]:
-    """Return Keras' functions that get and set the mask which it carries along with a tensor.
+    """Return Keras' functions that get and set the mask attached to a tensor.
 
-    They have no public name, and a tensor of JAX has no attributes that could hold a mask. A test
-    names the versions of Keras that have them.
+    Keras has no public name for them. Using the attribute directly fails on JAX, whose tensors
+    cannot have additional attributes. A test lists the versions of Keras that have these functions.
     """
     from keras.src.backend import get_keras_mask, set_keras_mask
 
@@ -27,7 +27,7 @@ def keras_mask_functions() -> tuple[Callable[[Tensor], Tensor | None], Callable[
 
 
 def carried_mask(tensor: Tensor) -> Tensor | None:
-    """Return the mask that Keras carries along with a tensor, or None."""
+    """Return the mask that Keras has attached to a tensor, or None."""
     get_mask, _ = keras_mask_functions()
     return get_mask(tensor)
 
@@ -35,24 +35,25 @@ def carried_mask(tensor: Tensor) -> Tensor | None:
 def padding_mask(entities: Tensor, mask: Tensor | None) -> Tensor | None:
     """Return the padding mask `(B, N)` of entities, true for real ones; None if all are real.
 
-    A `mask` of two axes is the padding mask. Otherwise Keras carries it along with the `entities`.
+    A `mask` with two axes is the padding mask. Otherwise, it is the mask that Keras has attached to
+    the `entities`.
     """
     return mask if mask is not None and len(mask.shape) == 2 else carried_mask(entities)
 
 
 def without_removed(allowed: Tensor | None, removed: Tensor, shape: Shape) -> Tensor:
-    """Return which entities `(B, N)` may be attended to when some are removed.
+    """Return a mask `(B, N)` of the entities that are allowed and not removed.
 
     Args:
-        allowed: `(B, N)` bool, the entities that may be attended to otherwise; None for all.
+        allowed: `(B, N)` bool; None means that all entities are allowed.
         removed: `(B, N)` bool.
-        shape: `(B, N)`.
+        shape: the expected shape `(B, N)`, for the check of `removed`.
 
     Raises:
         InvalidInput: if `removed` has another shape or dtype.
     """
     given, dtype = (getattr(removed, name, None) for name in ("shape", "dtype"))
-    # PyTorch's is torch.bool. Another dtype would be true wherever it is not 0, NaN included.
+    # PyTorch's dtype is `torch.bool`. In another dtype, every number except 0, even NaN, is true.
     is_bool = str(getattr(dtype, "name", dtype)).endswith("bool")
     if given is None or not is_bool or not same_shape(given, shape):
         received = type(removed).__name__ if given is None else f"{tuple(given)} of {dtype}"
@@ -65,11 +66,13 @@ def without_removed(allowed: Tensor | None, removed: Tensor, shape: Shape) -> Te
 
 
 def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | None:
-    """Return where attention may go: four axes that broadcast to `shape`, or None for everywhere.
+    """Return a mask of the pairs of query and key between which attention is allowed.
+
+    The mask has four axes that broadcast to `shape`. None means that all pairs are allowed.
 
     Args:
-        mask: `(B, S)`, true for real keys; or four axes that broadcast to `shape`, which are
-            combined with the padding mask that Keras carries along with the keys.
+        mask: `(B, S)`, false for keys that are padding; or four axes that broadcast to `shape`,
+            which are combined with the padding mask that Keras has attached to the keys.
         keys: entities to attend to, `(B, S, F)`.
         shape: `(B, H, N, S)`.
 
@@ -92,7 +95,7 @@ def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | 
 
 
 def edge_mask(mask: Tensor | None, edges: Tensor, keys: Tensor, num_heads: int) -> Tensor:
-    """Return an `attention_mask` restricted to the true edges `(B, N, N)`: `(B, H or 1, N, N)`."""
+    """Return a mask `(B, H or 1, N, N)` that allows attention along the edges `(B, N, N)` only."""
     batch, nodes = keys.shape[:2]
     along = ops.cast(edges, "bool")[:, None]
     allowed = attention_mask(mask, keys, (batch, num_heads, nodes, nodes))
@@ -100,34 +103,37 @@ def edge_mask(mask: Tensor | None, edges: Tensor, keys: Tensor, num_heads: int) 
 
 
 def check_entity(entity: int | None, entities: Tensor) -> None:
-    """Raise an `InvalidInput` unless `entity` is None or the index of one of `(B, N, F)`."""
+    """Raise an `InvalidInput` unless `entity` is None or an index of the entities `(B, N, F)`."""
     count = entities.shape[1]
     if entity is not None and (
         integer("entity", entity) < 0 or (count is not None and entity >= count)
     ):
-        raise InvalidInput(f"`entity` must be one of {count} from 0 up; received {entity!r}")
+        raise InvalidInput(
+            f"`entity` must be an index of the {count} entities; received {entity!r}"
+        )
 
 
 def rows_of_entity(pairs: Tensor | None, entity: int) -> Tensor | None:
-    """Return one entity's row of a mask or a bias, which may have a single row for all entities."""
+    """Return the row of one entity of a mask or a bias. A single row applies to all entities."""
     if pairs is None or pairs.shape[2] == 1:
         return pairs
-    if pairs.shape[2] is None:  # one row or all
+    if pairs.shape[2] is None:  # a single row or one for each entity
         entity = ops.minimum(entity, ops.shape(pairs)[2] - 1)
     return pairs[:, :, entity : entity + 1]
 
 
 def carry_mask(output: Tensor, mask: Tensor | None, rows: slice) -> None:
-    """Attach the mask of some `rows` to their output; Keras would attach the mask of all rows."""
+    """Attach the mask of the selected `rows` to an output; Keras would attach that of all rows."""
     if mask is not None:
         _, set_mask = keras_mask_functions()
         set_mask(output, mask[:, rows])
 
 
 class EntityLayer(BaseLayer):
-    """A layer over entities `(B, N, F)` that passes their padding mask on.
+    """Base class of layers that take entities `(B, N, F)` and pass on their padding mask.
 
-    `call` takes `inputs`, a `mask` and the index `entity` of the only output to compute.
+    `call` has the arguments `inputs`, `mask` and `entity`, the index of the only entity to compute
+    an output for.
     """
 
     def __init__(self, **kwargs: Any) -> None:

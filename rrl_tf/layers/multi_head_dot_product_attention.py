@@ -1,4 +1,4 @@
-"""Multi-head attention with the scores and norms of relational reinforcement learning."""
+"""Define `MultiHeadDotProductAttention`, with the scores and norms of relational models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rrl_tf.layers.masks import (
 
 SCORES = ("dot", "additive", "book_additive")
 QKV_NORMS = (None, "entity", "joint", "fused")
-# The score of masked keys: far below every other score, yet finite, so that no row becomes NaN.
+# The score of masked keys. It is far below every score, and finite, so that no row becomes NaN.
 _HIDDEN = -1e30
 
 
@@ -36,54 +36,60 @@ class MultiHeadDotProductAttention(EntityLayer):
     """Multi-head attention between entities, with the scores and norms of relational models.
 
     Each head projects the entities to queries `q`, keys `k` and values `v`, and returns
-    `softmax_j(score(q_i, k_j)) @ v`. The heads are concatenated, and projected if `output_size` is
-    given. The score is one of
+    `softmax_j(score(q_i, k_j)) @ v`. The layer concatenates the outputs of the heads, and projects
+    them if `output_size` is given. The `score` is one of
 
     - `"dot"`: `q_i · k_j / sqrt(key_size)` (Vaswani et al., 2017).
     - `"additive"`: `w · tanh(Q q_i + K k_j + b)` with square matrices `Q` and `K` (Bahdanau et al.,
-      2015); the heads share `w`, `Q`, `K` and `b`.
-    - `"book_additive"`: `W elu(Q q_i + K k_i)`, a row of `N` scores made from entity `i` alone, as
-      in "Deep Reinforcement Learning in Action", listing 10.7. The key of `j` never enters the
-      score of `j`, so a row does not change when another entity moves, and `N` is fixed. It exists
-      to reproduce the book.
+      2015). The heads share `w`, `Q`, `K` and `b`.
+    - `"book_additive"`: `W elu(Q q_i + K k_i)`, which computes a row of `N` scores from entity `i`
+      alone, as in "Deep Reinforcement Learning in Action", listing 10.7. The scores of entity `i`
+      do not depend on the keys of other entities, and `N` is fixed. This score exists to reproduce
+      the book.
 
-    and the projections are normalised by one of
+    The norm of q, k and v, `qkv_norm`, is one of
 
     - `None`: no norm.
-    - `"entity"`: over the features of one head of one entity; q, k and v separately, with gain and
-      bias shared by the heads (Zambaldi et al., 2019).
-    - `"joint"`: over heads, entities and features together; q, k and v separately, with a gain and
-      a bias for every element, so `N` is fixed (the book).
-    - `"fused"`: over q, k and v of all heads of an entity together (Sonnet's Relational Memory).
+    - `"entity"`: normalises each of q, k and v over the features of one head of one entity, with a
+      gain and a bias that the heads share (Zambaldi et al., 2019).
+    - `"joint"`: normalises each of q, k and v over heads, entities and features together, with a
+      gain and a bias for every element (the book). `N` is fixed.
+    - `"fused"`: normalises q, k and v of all heads of an entity together (Sonnet's Relational
+      Memory).
 
-    In self-attention q, k and v come from one matrix product whose columns are
-    `[head][q | k | v]`, the layout of Sonnet's `RelationalMemory`.
+    In self-attention, one matrix product computes q, k and v. Its columns are ordered
+    `[head][q | k | v]`, as in Sonnet's `RelationalMemory`.
 
     Args:
         num_heads: H, the number of heads.
         key_size: size of a query and of a key, per head.
-        value_size: D, size of a value, per head. `None` is `key_size`.
-        output_size: size of the output projection. `None` returns the concatenated heads.
+        value_size: D, size of a value, per head. `None` means `key_size`.
+        output_size: size of the output projection. `None` means no projection.
         score: `"dot"`, `"additive"` or `"book_additive"`.
         qkv_norm: `None`, `"entity"`, `"joint"` or `"fused"`.
         use_bias: whether the projections have a bias.
         dropout: dropout rate of the attention probabilities in training.
         kernel_initializer: initialiser of every matrix.
         norm_initializer: initialiser of the gain of the norms.
-        norm_epsilon: added to the variance in the norms; PyTorch's and Sonnet's 1e-5.
+        norm_epsilon: added to the variance in the norms; the default is that of PyTorch and Sonnet.
         seed: seed of the dropout.
 
     Call arguments:
         inputs: entities `(B, N, F)`.
-        context: entities to attend to, `(B, S, G)`; by default the inputs. A layer is built either
-            with or without a context.
-        mask: true where attention is allowed: four axes that broadcast to `(B, H, N, S)`. Two axes
-            `(B, S)` are the real keys, which Keras injects after an `Embedding(mask_zero=True)` or
-            a `Masking`; write `mask[None, None]` for one mask of all inputs. Four axes are combined
-            with the padding that the keys carry. A row without any allowed key gives zeros. Masked
-            values must be finite, because their weight is 0 and 0 times infinity is NaN.
-        bias: added to the scores before the softmax: four axes that broadcast to `(B, H, N, S)`.
-        entity: index of the only entity to compute an output for; N is 1 in the results then.
+        context: entities to attend to, `(B, S, G)`. `None` means the inputs (self-attention). Once
+            built with a context, the layer needs one in every call, and vice versa.
+        mask: true where attention is allowed, with one of these shapes:
+
+            - `(B, S)`, a padding mask of the keys. Keras passes such a mask after an
+              `Embedding(mask_zero=True)` or a `Masking` layer.
+            - Four axes that broadcast to `(B, H, N, S)`. The mask is combined with the padding mask
+              that Keras has attached to the keys. Write `mask[None, None]` to apply a mask `(N, S)`
+              to all inputs and heads.
+
+            A row without any allowed key gives zeros. Masked values must be finite, because 0 times
+            infinity is NaN.
+        bias: added to the scores before the softmax; four axes that broadcast to `(B, H, N, S)`.
+        entity: index of the only entity to compute an output for. N is then 1 in the results.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
 
@@ -93,9 +99,9 @@ class MultiHeadDotProductAttention(EntityLayer):
         dropout, whose rows sum to 1.
 
     Raises:
-        InvalidInput: for an argument out of its range; for `"book_additive"`, `"joint"` or
-            `"fused"` where they are not defined; for a mask or bias of another shape; for an
-            `entity` that does not exist.
+        InvalidInput: for an argument out of its range; for a `score` or `qkv_norm` that does not
+            support a context or an unknown number of entities; for a mask or bias with a wrong
+            shape; for an `entity` that does not exist.
 
     Example:
 
@@ -172,7 +178,7 @@ class MultiHeadDotProductAttention(EntityLayer):
             )
 
     def _check_shapes(self, inputs_shape, context_shape):
-        """Raise an `InvalidInput` for entities that this layer cannot relate."""
+        """Raise an `InvalidInput` if the shapes do not fit the score and the norm."""
         for name, shape in (("inputs", inputs_shape), ("context", context_shape)):
             if shape is not None and (len(shape) != 3 or shape[-1] is None):
                 raise InvalidInput(
@@ -210,8 +216,8 @@ class MultiHeadDotProductAttention(EntityLayer):
         book = self.score == "book_additive"
         width = nodes if book else self.key_size
         self.score_query = self._dense("score_query", width, self.key_size)
-        # In the pairwise form a bias on the keys would repeat the queries', and one on the result
-        # would cancel in the softmax; the book has all three.
+        # With "additive", a bias of the keys would have the same effect as that of the queries, and
+        # a bias of the result would cancel in the softmax. The book has all three.
         self.score_key = self._dense("score_key", width, self.key_size, use_bias=book)
         self.score_output = self._dense("score_output", nodes if book else 1, width, use_bias=book)
 
@@ -253,15 +259,15 @@ class MultiHeadDotProductAttention(EntityLayer):
         """Raise an `InvalidInput` for arguments that do not fit scores of `shape`."""
         if (context is not None) != self.is_cross_attention:
             raise InvalidInput(
-                f"`context` must be {'given' if self.is_cross_attention else 'None'}, as when "
-                f"{self.name} was built; received {'None' if context is None else 'one'}"
+                f"`context` must be {'a tensor' if self.is_cross_attention else 'None'}, as when "
+                f"{self.name} was built; received {'None' if context is None else 'a tensor'}"
             )
         if bias is not None and not same_shape(bias.shape, shape, broadcast=True):
             raise InvalidInput(
                 "`bias` must have four axes that broadcast to (B, H, N, S), here "
                 f"{tuple(shape)}; received the shape {tuple(bias.shape)}"
             )
-        # A single entity would be broadcast to all weights.
+        # Without this check, a single entity would be broadcast to the weights of all entities.
         if self.fixed_entities and not same_shape(shape[2:], self._built_for):
             raise InvalidInput(
                 f"the numbers of entities (N, S) must be those that {self.name} has weights for, "
@@ -290,12 +296,13 @@ class MultiHeadDotProductAttention(EntityLayer):
     def attend(
         self, fused: Tensor, mask: Tensor | None = None, num_queries: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the self-attention of `call` from the result of `query_key_values`.
+        """Compute self-attention from the result of `query_key_values`.
 
         Args:
             fused: `(B, N, H * (2 * key_size + D))`.
-            mask: `(B, N)`, true for real entities.
-            num_queries: number of entities, from the first, to compute outputs for; by default all.
+            mask: `(B, N)`, false for padding.
+            num_queries: compute outputs for this number of entities, the first ones. `None` means
+                all.
 
         Returns:
             The output `(B, num_queries, H * D)`, without output projection, and the attention
@@ -348,15 +355,15 @@ class MultiHeadDotProductAttention(EntityLayer):
         if mask is None:
             return ops.cast(softmax(scores), self.compute_dtype)
         mask = ops.cast(mask, "bool")
-        # On a CPU a sum broadcasts in a tenth of the time that `where` takes. The softmax of a
-        # masked score is exactly 0 ...
+        # Adding to masked scores makes their softmax exactly 0. On a CPU, a sum that broadcasts is
+        # ten times faster than `where`.
         attention = softmax(scores + _HIDDEN * ops.cast(ops.logical_not(mask), scores.dtype))
-        # ... except in rows without an allowed key, which are uniform and must be 0.
+        # The softmax of a row without an allowed key is uniform, but must be 0.
         any_allowed = ops.cast(ops.any(mask, axis=-1, keepdims=True), scores.dtype)
         return ops.cast(attention * any_allowed, self.compute_dtype)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
-        # With a context, a mask argument is the mask of the context.
+        # With a context, the argument `mask` of `call` masks the context instead of the inputs.
         mask = None if self.is_cross_attention else previous_mask
         return super().compute_mask(inputs, mask)
 

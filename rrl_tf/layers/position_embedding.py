@@ -1,4 +1,4 @@
-"""A learned vector for every position."""
+"""Define `PositionEmbedding`, which adds a learned vector for every position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rrl_tf.layers.base import BaseLayer, same_shape
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class PositionEmbedding(BaseLayer):
-    """Adds to entity `i` the learned vector of position `i`.
+    """Add a learned vector to every entity, one vector for each position.
 
     Args:
         embeddings_initializer: initialiser of the table `(N, F)`.
@@ -25,8 +25,8 @@ class PositionEmbedding(BaseLayer):
         `(B, N, F)`.
 
     Raises:
-        InvalidInput: for inputs of another rank, of unknown N or F, or of other sizes than the
-            layer was built for.
+        InvalidInput: for inputs of another rank, with an unknown N or F, or with other sizes than
+            those that the layer was built for.
 
     Example:
 
@@ -52,7 +52,7 @@ class PositionEmbedding(BaseLayer):
         )
 
     def call(self, inputs: Tensor) -> Tensor:
-        # Otherwise a single entity or feature would be broadcast to the size of the table.
+        # Without this check, a single entity or feature would be broadcast to the table.
         if not same_shape(inputs.shape[1:], self.embeddings.shape):
             raise InvalidInput(
                 "`inputs` must be entities (B, N, F) of the N and F that the layer was built for, "

@@ -1,4 +1,4 @@
-"""Random shifts of images, a data augmentation for training."""
+"""Define `RandomShift`, a data augmentation for images."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from rrl_tf.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class RandomShift(BaseLayer):
-    """Shifts every image by whole pixels in training; border pixels fill the gap.
+    """Shift every image by a random number of pixels in training, and repeat border pixels.
 
-    `output[y, x] = input[clip(y + dy), clip(x + dx)]`, with `dy` and `dx` drawn uniformly from
-    `-cells` to `cells` for each image of a batch. The result equals padding by repeated borders and
-    a random crop of the original size.
+    `output[y, x] = input[clip(y + dy), clip(x + dx)]`, with integers `dy` and `dx` drawn uniformly
+    from `-cells` to `cells` for each image of a batch. The result equals that of padding with
+    repeated border pixels, followed by a random crop of the original size.
 
     Args:
         cells: largest shift up, down, left and right.
-        seed: seed of the shifts; by default Keras' global seed.
+        seed: seed of the shifts. `None` means a seed from Keras' global generator.
 
     Call arguments:
         inputs: `(B, height, width, C)`.
-        training: whether to shift.
+        training: whether to shift the images.
 
     Returns:
         `(B, height, width, C)`.
@@ -67,13 +67,13 @@ class RandomShift(BaseLayer):
         rows = self._sources(shift[:, 0], height)[:, :, None]
         columns = self._sources(shift[:, 1], width)[:, None, :]
         images = ops.arange(batch, dtype="int32")[:, None, None]
-        # One gather of whole cells is much faster than one along each axis.
+        # One gather over the flattened pixels is much faster than one along each axis.
         taken = (images * height + rows) * width + columns  # (B, height, width)
         return ops.take(ops.reshape(inputs, (-1, channels)), taken, axis=0)
 
     @staticmethod
     def _sources(shift, size):
-        """Return the source of each row or column, `(B, size)`."""
+        """Return the input index for each row or column of the output, `(B, size)`."""
         return ops.clip(ops.arange(size, dtype="int32") + shift, 0, size - 1)
 
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:

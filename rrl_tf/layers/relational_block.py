@@ -1,4 +1,4 @@
-"""One round of message passing between entities."""
+"""Define `RelationalBlock`, one round of message passing between entities."""
 
 from __future__ import annotations
 
@@ -39,45 +39,46 @@ _OF_THE_ATTENTION = (
 class RelationalBlock(EntityLayer):
     """One round of message passing: every entity is updated by attention to the others.
 
-    Attention, a dense network on the concatenated heads, and an optional residual connection and
-    norm: `norm(inputs + dense(attention(inputs)))`. The default is one linear layer back to the
-    size of the entities with a residual connection and no norm. Without a `"joint"` norm and
-    `"book_additive"` scores, the block is equivariant to permutations and takes any number of
-    entities.
+    The block computes `norm(inputs + dense(attention(inputs)))`, where `dense` is a stack of dense
+    layers on the concatenated heads. The residual connection and the norm are optional. By default,
+    `dense` is one linear layer to the size of the entities, with a residual connection and no norm.
+    The block is equivariant to permutations and takes any number of entities, unless a norm is
+    `"joint"` or the score is `"book_additive"`.
 
     Args:
         num_heads: H, the number of heads.
         key_size: size of a query and of a key, per head.
-        value_size: D, size of a value, per head. `None` is `key_size`.
-        units: sizes of the dense layers after the attention. `None` is one layer of the size of the
-            entities.
+        value_size: D, size of a value, per head. `None` means `key_size`.
+        units: sizes of the dense layers after the attention. `None` means one layer of the size of
+            the entities.
         activation: activation of each of these layers.
         residual: whether the inputs are added to the result. The last of `units` must then be the
             size of the entities.
         norm: `None`, `"entity"` (over the features of an entity, with gain and bias) or `"joint"`
-            (over entities and features together, without gain and bias, as the book's).
-        score: score of the attention.
-        qkv_norm: norm of the queries, keys and values.
+            (over entities and features together, without gain and bias, as in the book).
+        score: score of the attention; see `MultiHeadDotProductAttention`.
+        qkv_norm: norm of the queries, keys and values; see `MultiHeadDotProductAttention`.
         use_bias: whether the projections and dense layers have a bias.
         dropout: dropout rate of the attention probabilities in training.
         kernel_initializer: initialiser of every matrix.
         norm_initializer: initialiser of the gain of the norms.
         norm_epsilon: added to the variance in the norms.
         seed: seed of the dropout.
-        edge_size: E, the number of features of an edge. A linear map turns them into a bias of the
-            scores for each head. `None` if edges have no features.
-        max_offset: for entities that are the cells of a grid, the largest offset in the table of
-            `RelativePositionBias`. `None` for no such bias.
+        edge_size: E, the number of features of an edge. A linear layer maps them to a bias of the
+            scores, one for each head. `None` means that edges have no features.
+        max_offset: largest offset in the table of a `RelativePositionBias`, for entities that are
+            the cells of a grid. `None` means no such bias.
 
     Call arguments:
         inputs: entities `(B, N, F)`.
-        mask: `(B, N)`, true for real entities, as Keras injects it; or four axes that broadcast to
+        mask: `(B, N)`, false for padding, as Keras passes it; or four axes that broadcast to
             `(B, H, N, N)`, true where attention is allowed.
-        edges: a graph. Without `edge_size`, its adjacency `(B, N, N)`, not 0 where entity `i` may
-            attend to `j`; a node without neighbours keeps its state through the residual connection
-            only. With `edge_size`, features `(B, N, N, E)`; `mask` then selects the edges.
-        grid: `(rows, columns)` of the entities, needed with `max_offset`. Entities after the grid's
-            cells, such as a question about them, have no position and no such bias.
+        edges: edges of a graph. Without `edge_size`, the adjacency matrix `(B, N, N)`, which is
+            nonzero where entity `i` may attend to `j`. A node without neighbours receives no
+            message. With `edge_size`, the features `(B, N, N, E)`; attention is then not limited to
+            edges, unless `mask` does this.
+        grid: `(rows, columns)` of the entities, required with `max_offset`. Entities that follow
+            the cells of the grid, such as a question about the image, get no position bias.
         entity: index of the only entity to compute an output for, `(B, 1, units[-1])`.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
@@ -87,9 +88,9 @@ class RelationalBlock(EntityLayer):
         `(B, H, N, N)`.
 
     Raises:
-        InvalidInput: for an argument out of its range, sizes that a residual connection cannot
-            add, edges or a mask of another shape, an `entity` that does not exist, or a `grid` that
-            is missing or does not fit.
+        InvalidInput: for an argument out of its range, for `units` that do not fit the residual
+            connection, for edges or a mask of another shape, for an `entity` that does not exist,
+            or for a `grid` that is missing or does not fit.
 
     Example:
 
@@ -182,7 +183,7 @@ class RelationalBlock(EntityLayer):
     def _build_biases(self):
         self.edge_bias = self.position_bias = None
         if self.edge_size is not None:
-            # A bias of this layer would add the same number to all scores of a row.
+            # Without a bias, which would add the same number to all scores of a row.
             self.edge_bias = make_dense(
                 self, "edge_bias", self.num_heads, self.edge_size, use_bias=False
             )
@@ -193,7 +194,7 @@ class RelationalBlock(EntityLayer):
             self.position_bias.build()
 
     def _biases(self, inputs, edges, grid):
-        """Return the bias of the scores, four axes that broadcast to `(B, H, N, N)`, or None."""
+        """Return the bias of the scores, whose axes broadcast to `(B, H, N, N)`, or None."""
         biases = []
         if self.edge_bias is not None:
             biases.append(ops.transpose(dense_on_rows(self.edge_bias, edges), (0, 3, 1, 2)))
@@ -204,7 +205,7 @@ class RelationalBlock(EntityLayer):
         return sum(biases) if biases else None
 
     def _check_call(self, inputs, edges, grid, entity):
-        """Raise an `InvalidInput` for arguments that this layer does not take."""
+        """Raise an `InvalidInput` if the call arguments do not fit this layer."""
         check_entity(entity, inputs)
         if entity is not None and self.norm == "joint":
             raise InvalidInput(
@@ -270,13 +271,13 @@ def _check_grid(grid, nodes):
     fits = len(sizes) == 2 and 0 not in sizes
     if not fits or (nodes and None not in sizes and math.prod(sizes) > nodes):
         raise InvalidInput(
-            f"`grid` must be the (rows, columns) of the entities, here {nodes} of them; received "
-            f"{grid!r}"
+            f"`grid` must be (rows, columns) with at most {nodes} cells, the number of entities; "
+            f"received {grid!r}"
         )
 
 
 def _size(value):
-    """Return a positive integer; None for a size unknown while tracing; 0 for anything else."""
+    """Return the size of a grid axis: None if unknown while tracing, 0 if it is not valid."""
     try:
         return 0 if isinstance(value, bool) else max(operator.index(value), 0)
     except TypeError:

@@ -1,4 +1,4 @@
-"""The Relational Memory Core over a sequence."""
+"""Define `RelationalMemory`, the Relational Memory Core as a recurrent layer."""
 
 from __future__ import annotations
 
@@ -30,50 +30,54 @@ _OF_THE_CELL = (
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class RelationalMemory(BaseLayer, keras.layers.RNN):
-    """A recurrent layer whose memory is several slots that attend to each other and to the input.
+    """Recurrent layer whose memory has several slots, which attend to each other and to the input.
 
-    It can replace a `keras.layers.LSTM`. `RelationalMemoryCell` documents a step. The projections
-    of the inputs do not depend on the memory, so they are computed for the whole sequence before
-    the loop.
+    The layer can replace a `keras.layers.LSTM`. `RelationalMemoryCell` documents a step. The
+    projections of the inputs do not depend on the memory, so the layer computes them for the whole
+    sequence before the loop.
 
-    The output of a step is the memory after it. A masked step does not change the memory, which is
-    the initial memory until the first real step.
+    The output of a step is the memory after the step. A masked step does not change the memory.
 
     Args:
         mem_slots: number of rows of the memory.
-        head_size: D, size of a value, per head; a row of the memory has `num_heads * head_size`.
+        head_size: D, size of a value, per head; a row of the memory has `num_heads * head_size`
+            units.
         num_heads: H, the number of attention heads.
         num_blocks: number of attention blocks in a step.
         forget_bias: added to the forget gate before its sigmoid.
         input_bias: added to the input gate before its sigmoid.
-        gate_style: `"unit"`, `"memory"` or `None`.
+        gate_style: `"unit"`, `"memory"` or `None`; see `RelationalMemoryCell`.
         attention_mlp_layers: number of layers of the dense network, with ReLU between them.
-        key_size: size of a query and of a key, per head. `None` is `head_size`.
-        learned_start: whether the initial memory is a weight, initialised to the identity, instead
-            of the identity. A stateful layer starts from it but does not train it.
-        kernel_initializer: initialiser of every matrix. `None` is Sonnet's.
-        return_sequences: whether to return the memory after every step, or after the last.
+        key_size: size of a query and of a key, per head. `None` means `head_size`.
+        learned_start: whether the initial memory is a trainable weight, initialised to the identity
+            matrix. Otherwise, the initial memory is the identity matrix. A stateful layer does not
+            train this weight.
+        kernel_initializer: initialiser of every matrix. `None` means that of Sonnet.
+        return_sequences: whether to return the memory after every step instead of after the last.
         return_state: whether to return the last memory as well.
-        go_backwards: whether to take the steps in reverse; returned sequences start with the last
-            step.
+        go_backwards: whether to process the steps in reverse order. Returned sequences are then
+            also in reverse order.
         stateful: whether a batch starts from the last memories of the previous batch.
-            `reset_state()` returns to the initial memory. On JAX this works in direct calls only,
-            because `fit` and `predict` do not keep the state of any recurrent layer.
-        unroll: whether to unroll the loop, which needs a known T and is faster on short sequences.
-        zero_output_for_mask: whether the sequence is zero at masked steps.
+            `reset_state()` restores the initial memory. With JAX, this works in direct calls only,
+            because `fit` and `predict` do not keep the state of recurrent layers.
+        unroll: whether to unroll the loop, which needs a known T and is faster for short sequences.
+        zero_output_for_mask: whether the returned sequence is zero at masked steps.
 
     Call arguments:
         sequences: vectors `(B, T, F)`, or matrices of n rows `(B, T, n, F)`.
         initial_state: the memory to start from, `(B, mem_slots * H * D)`.
-        mask: `(B, T)`, true for real steps.
+        mask: `(B, T)`, false for masked steps.
         return_attention_scores: whether to return the scores as well.
 
     Returns:
-        The last memory, flat, `(B, mem_slots * H * D)`; with `return_sequences` the memory after
-        every step, `(B, T, mem_slots * H * D)`. Then, with `return_state`, the last memory. Then,
-        with `return_attention_scores`, a dict of the attention of the blocks, `"block_1"` and so
-        on, `(B, T, H, N, N)`, where N counts the slots and, after them, the rows of the input. It
-        is zero at masked steps, and in the order of the returned sequence.
+        The output, or a tuple if more than one of these results is requested:
+
+        - the last memory, flattened to `(B, mem_slots * H * D)`; with `return_sequences`, the
+          memory after every step, `(B, T, mem_slots * H * D)`;
+        - with `return_state`, the last memory;
+        - with `return_attention_scores`, a dict `"block_1"`, `"block_2"`, ... -> attention
+          `(B, T, H, N, N)`, where the N rows are the slots, followed by the rows of the input. The
+          attention is zero at masked steps. Steps are in the order of the returned sequence.
 
     Raises:
         InvalidInput: for an argument out of its range, or sequences, a mask or an initial memory of
@@ -163,7 +167,7 @@ class RelationalMemory(BaseLayer, keras.layers.RNN):
         mask: Tensor | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Any, ...]:
-        # Keras injects a mask only into a call without other tensors.
+        # Keras passes the mask of `sequences` only if the call has no other tensors.
         mask = carried_mask(sequences) if mask is None else mask
         self._check_call(sequences, initial_state, mask)
         start = self._start(sequences, initial_state)
@@ -183,7 +187,7 @@ class RelationalMemory(BaseLayer, keras.layers.RNN):
         return tuple(result) if len(result) > 1 else result[0]
 
     def _check_call(self, sequences, initial_state, mask):
-        """Raise an `InvalidInput` unless mask, memory, batch size and number of steps fit."""
+        """Raise an `InvalidInput` if the mask, the memory or the sizes do not fit this layer."""
         batch, steps = sequences.shape[:2]
         if mask is not None and not same_shape(mask.shape, (batch, steps)):
             raise InvalidInput(
@@ -214,7 +218,7 @@ class RelationalMemory(BaseLayer, keras.layers.RNN):
     def _start(self, sequences, initial_state):
         """Return the memory before the first step, `(B, state size)`."""
         if initial_state is None and self.stateful:
-            # A copy, because PyTorch overwrites the variable while it still needs the value.
+            # A copy, because with PyTorch the variable is overwritten while its value is in use.
             initial_state = ops.copy(self.states[0])
         elif initial_state is None:
             initial_state = self.get_initial_state(ops.shape(sequences)[0])
@@ -224,8 +228,8 @@ class RelationalMemory(BaseLayer, keras.layers.RNN):
     def _memories(self, steps, start, mask):
         """Return the memory after every step, `(B, T, state size)`.
 
-        The mask is appended to the steps, because Keras' own masking on TensorFlow replaces the
-        initial memory by zeros until the first real step.
+        The mask is appended to the features, because masking in Keras' RNN on TensorFlow replaces
+        the initial memory by zeros until the first step that is not masked.
         """
         if mask is not None:
             counts = ops.cast(mask, steps.dtype)[:, :, None]
@@ -240,7 +244,7 @@ class RelationalMemory(BaseLayer, keras.layers.RNN):
         return memories
 
     def _attention(self, steps, memories, mask):
-        """Return the attention of all steps at once, from the memory before each of them."""
+        """Compute the attention of all steps at once from the memory before each step."""
         cell = self.cell
         times = ops.shape(steps)[1]
         steps = ops.reshape(steps, (-1, steps.shape[-1]))
@@ -272,9 +276,9 @@ class RelationalMemory(BaseLayer, keras.layers.RNN):
 
 
 class _ProjectedStep:
-    """The cell's step on a projected input, as Keras' RNN loop calls it.
+    """Cell for Keras' RNN that applies a `RelationalMemoryCell` to projected inputs.
 
-    If the input has one number more than the cell's projection, the last is 1 for a real step.
+    An input may have one additional number at its end: 0 for a masked step, and otherwise 1.
     """
 
     def __init__(self, cell):

@@ -1,4 +1,4 @@
-"""One step of the Relational Memory Core."""
+"""Define `RelationalMemoryCell`, one step of the Relational Memory Core."""
 
 from __future__ import annotations
 
@@ -16,50 +16,54 @@ from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense, make_norm
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 
 GATE_STYLES = ("unit", "memory", None)
-# The standard deviation of a unit normal distribution truncated at two standard deviations. Keras
-# corrects for it and Sonnet does not.
+# The standard deviation of a standard normal distribution that is truncated at ±2. Keras divides by
+# this factor, and Sonnet does not.
 _CUT_NORMAL_DEVIATION = 0.87962566103423978
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class RelationalMemoryCell(BaseLayer):
-    """One step of a memory whose slots attend to each other and to the input.
+    """Recurrent cell whose memory has several slots, which attend to each other and to the input.
 
-    The memory `M` is a matrix of `mem_slots` rows of `num_heads * head_size` units. A step projects
-    the input to rows `x` of that size and puts them after the memory, `z = [M; x]`. Each of
-    `num_blocks` blocks then computes, with dot products scaled by `1 / sqrt(key_size)` and a norm
-    over the features of a row,
+    The memory `M` is a matrix with `mem_slots` rows of `num_heads * head_size` units. A step
+    projects the input to rows `x` of the same size and appends them to the memory, `z = [M; x]`.
+    Each of `num_blocks` blocks computes
 
         z = norm(z + attention(z))
         z = norm(z + mlp(z))
 
-    and the rows of the memory are kept, `A`. The blocks have their own attention and norms and
-    share the dense network. Input and forget gates, `sigmoid(x W + tanh(M) U + b + bias)`, mix old
-    and new: `M' = i * tanh(A) + f * M`. The output is the new memory, and there is no output gate.
+    The attention scales dot products by `1 / sqrt(key_size)`. The norms are over the features of a
+    row. Each block has its own attention and norms; the blocks share the dense network `mlp`.
+
+    The first `mem_slots` rows of the result, `A`, update the memory, `M' = i * tanh(A) + f * M`.
+    The input gate `i` and the forget gate `f` are `sigmoid(x W + tanh(M) U + b + bias)`. The output
+    is the new memory. There is no output gate.
 
     Computation, sizes, defaults and initial weights equal those of DeepMind's `RelationalMemory` in
-    Sonnet 1.36; `rrl_tf.convert.sonnet_relational_memory` loads its weights.
+    Sonnet 1.36. `rrl_tf.convert.sonnet_relational_memory` loads its weights.
 
-    Keras cannot describe a state that is a matrix, so memories are flat, slot by slot:
+    Keras does not support a matrix as the state of a cell, so the memory is flattened row by row:
     `state_size = output_size = mem_slots * num_heads * head_size`.
 
     Args:
         mem_slots: number of rows of the memory.
-        head_size: D, size of a value, per head; a row of the memory has `num_heads * head_size`.
+        head_size: D, size of a value, per head; a row of the memory has `num_heads * head_size`
+            units.
         num_heads: H, the number of attention heads.
         num_blocks: number of attention blocks in a step.
         forget_bias: added to the forget gate before its sigmoid.
         input_bias: added to the input gate before its sigmoid.
-        gate_style: `"unit"` (a gate for every number of the memory), `"memory"` (one for every
+        gate_style: `"unit"` (a gate for every unit of the memory), `"memory"` (a gate for every
             slot) or `None` (`M' = A`, no gates).
         attention_mlp_layers: number of layers of the dense network, with ReLU between them.
-        key_size: size of a query and of a key, per head. `None` is `head_size`.
-        learned_start: whether the initial memory is a weight, initialised to the identity, instead
-            of the identity.
-        kernel_initializer: initialiser of every matrix. `None` is Sonnet's: normal with standard
-            deviation `1 / sqrt(inputs)`, truncated at two standard deviations.
-        gate_bias_initializer: initialiser of b, `(2 * gate size,)`: first the input gate's part,
-            then the forget gate's.
+        key_size: size of a query and of a key, per head. `None` means `head_size`.
+        learned_start: whether the initial memory is a trainable weight, initialised to the identity
+            matrix. Otherwise, the initial memory is the identity matrix.
+        kernel_initializer: initialiser of every matrix. `None` means that of Sonnet: a normal
+            distribution with standard deviation `1 / sqrt(inputs)`, truncated at two standard
+            deviations.
+        gate_bias_initializer: initialiser of `b`, `(2 * gate size,)`: first the biases of the input
+            gate, then those of the forget gate.
 
     Call arguments:
         inputs: the input of one step: a vector `(B, F)`, or the n rows of a matrix `(B, n, F)`.
@@ -67,10 +71,11 @@ class RelationalMemoryCell(BaseLayer):
         return_attention_scores: whether to return the scores as well.
 
     Returns:
-        The new memory, as the output `(B, mem_slots * H * D)` and as the state in a list of one.
-        With `return_attention_scores`, also a dict of the attention of the blocks, `"block_1"` and
-        so on, `(B, H, N, N)`, where N counts the slots and, after them, the rows of the input. The
-        attention of the input's rows in the last block has no effect, as in the original.
+        The pair `(output, states)`: the new memory `(B, mem_slots * H * D)`, and a list that
+        contains the new memory. With `return_attention_scores`, also a dict `"block_1"`,
+        `"block_2"`, ... -> attention `(B, H, N, N)`, where the N rows are the slots, followed by
+        the rows of the input. In the last block, the rows of the input have no effect on the
+        memory, as in the original.
 
     Raises:
         InvalidInput: for an argument out of its range, an input of another rank, or a memory of
@@ -147,8 +152,9 @@ class RelationalMemoryCell(BaseLayer):
             self.attention_norms.append(make_norm(self, f"attention_norm_{i}", shape))
             self.mlp_norms.append(make_norm(self, f"mlp_norm_{i}", shape))
         fused_size = self.num_heads * (2 * self.key_size + self.head_size)
-        # Sizes of a projected input: queries, keys and values of its rows in the first block, the
-        # rows, and their part of the gates. A single row is faster to project with the slots.
+        # Sizes of the parts of a projected input: queries, keys and values of its rows in the first
+        # block, the rows, and their term of the gates. It is faster to compute the queries, keys
+        # and values of a single row together with those of the slots.
         self._projection_sizes = (
             self.num_rows * fused_size if self.is_matrix else 0,
             self.rows_size if self.num_blocks > 1 or not self.is_matrix else 0,
@@ -190,13 +196,13 @@ class RelationalMemoryCell(BaseLayer):
         return attention
 
     def _identity(self):
-        """Return the flat identity matrix, truncated or zero-padded to the memory's shape."""
+        """Return the identity matrix, cut or zero-padded to the memory's shape, flattened."""
         return ops.reshape(ops.eye(self.mem_slots, self.mem_size), (self.state_size,))
 
     def get_initial_state(self, batch_size: int | Tensor) -> list[Tensor]:
-        """Return the memory before the first step, a list of one `(batch_size, state_size)`.
+        """Return the memory before the first step, a list with one `(batch_size, state_size)`.
 
-        With `learned_start` the cell must be built.
+        With `learned_start`, the cell must be built.
         """
         memory = self.initial_memory if self.learned_start else self._identity()
         memory = ops.cast(memory, self.compute_dtype)
@@ -225,10 +231,16 @@ class RelationalMemoryCell(BaseLayer):
     def project_inputs(self, inputs: Tensor) -> Tensor:
         """Return the part of a step that does not depend on the memory, `(..., projection_size)`.
 
-        It takes the inputs of one step or of a sequence, `(B, T, F)` or `(B, T, n, F)`. The result
-        contains, for a matrix, the queries, keys and values of its projected rows in the first
-        block; for a vector, or with several blocks, the projected rows; and their part of the
-        gates.
+        Args:
+            inputs: inputs of one step, `(B, F)` or `(B, n, F)`, or of a sequence, `(B, T, F)` or
+                `(B, T, n, F)`.
+
+        Returns:
+            The concatenation of up to three parts:
+
+            - for a matrix, the queries, keys and values of its projected rows in the first block;
+            - for a vector, or with several blocks, the projected rows;
+            - with gates, the term `x W` of the gates.
         """
         rows = dense_on_rows(self.input_projection, inputs)
         leading = ops.shape(inputs)[: len(inputs.shape) - (2 if self.is_matrix else 1)]
@@ -247,7 +259,7 @@ class RelationalMemoryCell(BaseLayer):
     def _parts(self, projected):
         """Split the result of `project_inputs` into its parts; a missing part is `None`."""
         sizes = [size for size in self._projection_sizes if size]
-        # A split, here and below, because the gradient of a slice is slower on TensorFlow.
+        # `split` instead of slices, here and below, because on TensorFlow its gradient is faster.
         places = np.cumsum(sizes)[:-1].tolist()
         parts = iter(ops.split(projected, places, axis=-1) if places else [projected])
         fused, rows, gates = (next(parts) if size else None for size in self._projection_sizes)
@@ -269,14 +281,14 @@ class RelationalMemoryCell(BaseLayer):
         Args:
             projected: result of `project_inputs`, `(B, projection_size)`.
             memory: `(B, state_size)`.
-            visible: `(B, n)`, true for the rows of the input that may be attended to; by default
-                all are.
-            every_row: whether to compute the attention of the input's rows in the last block too,
+            visible: `(B, n)`, false for rows of the input that must not be attended to. `None`
+                means that all rows are visible.
+            every_row: whether to compute also the attention of the input's rows in the last block,
                 which has no effect on the memory.
 
         Returns:
-            The new flat memory, and a dict of the attention of the blocks, `(B, H, N, N)`; without
-            `every_row`, the attention of the last block has the rows of the memory only.
+            The new flattened memory, and a dict block name -> attention `(B, H, N, N)`. Without
+            `every_row`, the attention of the last block has only the rows of the slots.
         """
         slots = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
         fused, rows, input_gates = self._parts(projected)
@@ -290,8 +302,9 @@ class RelationalMemoryCell(BaseLayer):
         """Return the input and forget gates of the step that `update` computes.
 
         Returns:
-            Dict of `"input"` and `"forget"`, `(B, mem_slots, gate size)`; empty without gates. The
-            gate size is that of a slot, or 1 with `gate_style="memory"`.
+            Dict with `"input"` and `"forget"`, both `(B, mem_slots, gate size)`, or an empty dict
+            if the cell has no gates. The gate size is the size of a slot, or 1 with
+            `gate_style="memory"`.
         """
         if self.gate_style is None:
             return {}
@@ -309,7 +322,7 @@ class RelationalMemoryCell(BaseLayer):
     def _attend(self, slots, fused, rows, visible, every_row):
         """Return the attended memory `(B, mem_slots, mem_size)` and the attention of the blocks.
 
-        The input's rows have no use after the last block, so it computes the memory's rows only.
+        The last block computes the rows of the memory only; those of the input are not used.
         """
         if visible is not None:
             all_slots = ops.ones_like(slots[..., 0], dtype="bool")

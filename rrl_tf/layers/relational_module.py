@@ -1,4 +1,4 @@
-"""Several rounds of message passing between entities."""
+"""Define `RelationalModule`, several rounds of message passing between entities."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class RelationalModule(EntityLayer):
     """Several rounds of message passing, so that entities learn about relations of relations.
 
     Args:
-        block: a `RelationalBlock` that is not built yet: the round to repeat.
+        block: the `RelationalBlock` of the first round, which must not be built yet.
         num_rounds: number of rounds.
-        share_weights: whether all rounds are the same block, as in Zambaldi et al. Otherwise each
-            round is a new block with the configuration of `block`; the seed of its dropout, if it
-            has one, increases by 1 per round. As everywhere in Keras, a seeded initialiser gives
-            all rounds the same weights.
+        share_weights: whether all rounds use the same block, as in Zambaldi et al. Otherwise, each
+            round uses a new block with the configuration of `block`. If `block` has a dropout seed,
+            it increases by 1 in each round. A seeded initialiser gives all rounds the same initial
+            weights, as is usual in Keras.
 
     Call arguments:
         inputs: entities `(B, N, F)`.
-        mask: `(B, N)`, true for real entities, as Keras injects it; or four axes that broadcast to
+        mask: `(B, N)`, false for padding, as Keras passes it; or four axes that broadcast to
             `(B, H, N, N)`, true where attention is allowed.
-        edges: a graph for all rounds: its adjacency `(B, N, N)`, or, if the block has an
-            `edge_size`, features of its edges `(B, N, N, E)`; see `RelationalBlock`.
-        grid: `(rows, columns)` of the entities, needed if the block has a `max_offset`.
-        entity: index of the only entity to compute an output for, `(B, 1, F)`; the last round then
-            skips the others.
+        edges: edges of a graph, used in all rounds: the adjacency matrix `(B, N, N)`, or features
+            `(B, N, N, E)` if the block has an `edge_size`; see `RelationalBlock`.
+        grid: `(rows, columns)` of the entities, required if the block has a `max_offset`.
+        entity: index of the only entity to compute an output for, `(B, 1, F)`. The last round then
+            skips the other entities.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
 
@@ -66,7 +66,7 @@ class RelationalModule(EntityLayer):
     ) -> None:
         if not isinstance(block, RelationalBlock) or block.built:
             raise InvalidInput(
-                f"`block` must be a RelationalBlock not built yet; received {block!r}"
+                f"`block` must be a RelationalBlock that is not built; received {block!r}"
             )
         super().__init__(**kwargs)
         self.num_rounds = positive_int("num_rounds", num_rounds)
@@ -74,7 +74,7 @@ class RelationalModule(EntityLayer):
         self.blocks = [block]
         if not share_weights:
             for i in range(1, self.num_rounds):
-                # Another seed, so that the rounds drop different attention.
+                # A different seed for each round, so that dropout masks differ between rounds.
                 seed = None if block.seed is None else block.seed + i
                 changes = {"name": f"{block.name}_{i + 1}", "seed": seed}
                 self.blocks.append(RelationalBlock.from_config({**block.get_config(), **changes}))
@@ -90,7 +90,7 @@ class RelationalModule(EntityLayer):
 
     @property
     def rounds(self) -> list[RelationalBlock]:
-        """The block of each round; the same block if the rounds share their weights."""
+        """The block of each round: always the same block if the rounds share their weights."""
         return self.blocks * self.num_rounds if self.share_weights else self.blocks
 
     def build(self, inputs_shape: Shape) -> None:

@@ -1,4 +1,4 @@
-"""A learned attention bias for the offset between two cells of a grid."""
+"""Define `RelativePositionBias`, a learned attention bias for pairs of cells of a grid."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rrl_tf.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class RelativePositionBias(BaseLayer):
-    """A learned number for every head and every offset between two cells, added to the scores.
+    """Learned attention bias for every head and every offset between two cells of a grid.
 
-    The score of cell `i` for cell `j` gains `table[head, dy, dx]`, where `(dy, dx)` is the offset
-    from `i` to `j` in rows and columns. The table holds offsets up to `max_offset` in each
-    direction; longer ones are clipped, axis by axis. So a layer that was trained on a small grid
-    works on grids of any size, where cells beyond `max_offset` differ by direction only. Offsets
-    that training never met keep their initial value.
+    The bias of query cell `i` and key cell `j` is `table[head, dy, dx]`, where `(dy, dx)` is the
+    offset from `i` to `j` in rows and columns. The table contains offsets up to `max_offset` in
+    each direction. Larger offsets are clipped on each axis separately, so a layer that was trained
+    on a small grid also works on a larger one. Offsets that do not occur in training keep their
+    initial value.
 
     Args:
         num_heads: H, the number of heads.
@@ -31,7 +31,8 @@ class RelativePositionBias(BaseLayer):
         grid: `(rows, columns)` of the entities; cell (row, column) is `row * columns + column`.
 
     Returns:
-        `(1, H, N, N)` with `N = rows * columns`, for `MultiHeadDotProductAttention(bias=)`.
+        `(1, H, N, N)` with `N = rows * columns`, for the call argument `bias` of
+        `MultiHeadDotProductAttention`.
 
     Raises:
         InvalidInput: if `num_heads` or `max_offset` is below 1.

@@ -1,4 +1,4 @@
-"""Tokens from the steps of a trajectory."""
+"""Define `TrajectoryEmbedding`, which embeds the steps of a trajectory as tokens."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ POSITIONS = ("episode", "window")
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class TrajectoryEmbedding(BaseLayer):
-    """Embeds every step as three tokens: return-to-go, state and action.
+    """Embed every step of a trajectory as three tokens: return-to-go, state and action.
 
-    Each part has a linear map, to whose result the learned vector of the step's position is added.
-    A norm follows the sequence `r_0 s_0 a_0 r_1 s_1 a_1 ...`.
+    A linear layer for each of the three computes the tokens. A learned vector for the position of
+    the step is added to them. The sequence `r_0 s_0 a_0 r_1 s_1 a_1 ...` is then normalised.
 
-    Positions of the original are time steps of the episode. Together with the state they identify a
-    recorded step, so that a network can memorise the noise played there. Positions in the window,
-    counted from its newest step, only give the order.
+    In the original, the position of a step is its time step in the episode (`"episode"`). A model
+    can recognise a recorded step by its state and time step, and so memorise the noise in the
+    recorded action. With `positions="window"`, the position is counted from the newest step of the
+    window, which only tells the model the order of the steps.
 
     Args:
         width: F, the size of a token.
-        max_timestep: number of position vectors; later positions share the last.
+        max_timestep: number of position vectors; all later positions use the last vector.
         dropout: dropout rate of the tokens' features in training.
-        epsilon: added to the variance in the norm; PyTorch's 1e-5.
+        epsilon: added to the variance in the norm; the default is PyTorch's.
         kernel_initializer: initialiser of every matrix.
-        embeddings_initializer: initialiser of the table of positions.
+        embeddings_initializer: initialiser of the position vectors.
         seed: seed of the dropout.
         positions: `"episode"` (a vector per time step of the episode) or `"window"` (a vector per
-            position in the window; `"timesteps"` have no effect).
+            position in the window; the values of `"timesteps"` have no effect).
 
     Call arguments:
-        inputs: dict of `"states"` `(B, K, S)`; `"actions"` `(B, K, A)`, one-hot where they are
+        inputs: dict of `"states"` `(B, K, S)`; `"actions"` `(B, K, A)`, one-hot if they are
             discrete; `"returns_to_go"` `(B, K, 1)`; `"timesteps"` `(B, K)`, integers.
         training: whether to apply dropout.
 

@@ -1,4 +1,7 @@
-"""Keras models over the relational layers. `keras.ops` only."""
+"""Define Keras models that use the layers of `rrl_tf.layers`.
+
+The models use `keras.ops` only, so they run on TensorFlow, JAX and PyTorch.
+"""
 
 from rrl_tf.models.behavior_cloning import BehaviorCloning
 from rrl_tf.models.decision_transformer import DecisionTransformer

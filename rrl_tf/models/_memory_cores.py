@@ -1,4 +1,4 @@
-"""Cores of recurrent networks: Relational Memory, LSTM, transformer window, and none."""
+"""Define the cores of recurrent Q networks: Relational Memory, LSTM, transformer, no memory."""
 
 from __future__ import annotations
 
@@ -17,26 +17,30 @@ from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 
 
 class MemoryCore(keras.layers.Layer):
-    """Runs over a sequence with a memory, which is an argument and a result.
+    """Base class of layers that process a sequence step by step with a memory.
 
-    Only `advance`, which depends on the memory, runs step by step. `project` prepares the inputs of
-    the whole sequence before, and `read` and `inspect` compute outputs, attention and gates of the
-    whole sequence after.
+    The memory is an argument and a result of a call. Only `advance`, which depends on the memory,
+    runs step by step. `project` processes the inputs of all steps before that loop. `read` and
+    `inspect` compute the outputs, the attention and the gates of all steps after it.
 
     Args:
-        unroll: whether to unroll the loop over the steps. A loop traces much faster. Unrolled steps
-            with few operations run faster, and XLA can compute their gradient.
+        unroll: whether to unroll the loop over the steps. A `while` loop is traced much faster.
+            Unrolled steps run faster if they have few operations, and XLA can compute their
+            gradient.
 
     Call arguments:
-        inputs: `(B, T, ...)`, T known.
-        memory: `(B, memory_size)`, before the first step.
-        first: `(B, T)` bool, true for the steps before which the memory is reset; by default none.
-        visible: `(B, T, n)` bool, the rows of the inputs that may be attended to; by default all.
+        inputs: `(B, T, ...)` with a known T.
+        memory: `(B, memory_size)`, the memory before the first step.
+        first: `(B, T)` bool, true for steps before which the memory is reset. `None` means no
+            resets.
+        visible: `(B, T, n)` bool, false for rows of the inputs that must not be attended to. `None`
+            means that all rows are visible.
         return_details: whether to return attention and gates.
 
     Returns:
-        Outputs `(B, T, output_size)`; the memory after every step `(B, T, memory_size)`; dicts of
-        attention `(B, T, H, N, S)` and gates `(B, T, ..., units)`, empty without `return_details`.
+        A tuple of the outputs `(B, T, output_size)`, the memory after every step
+        `(B, T, memory_size)`, a dict of attention `(B, T, H, N, S)` and a dict of gates
+        `(B, T, ..., units)`. Without `return_details`, the dicts are empty.
     """
 
     memory_size: int
@@ -83,11 +87,16 @@ class MemoryCore(keras.layers.Layer):
         return ops.zeros((batch_size, self.memory_size), self.compute_dtype)
 
     def project(self, inputs: Tensor, visible: Tensor | None) -> Tensor:
-        """Return the part of each step that does not depend on the memory, `(B, T, step size)`."""
+        """Compute what does not depend on the memory, for all steps: `(B, T, step size)`."""
         raise NotImplementedError
 
     def advance(self, step: Tensor, memory: Tensor) -> Tensor:
-        """Return the memory after a step, from its part of `project` and the memory before."""
+        """Return the memory after a step.
+
+        Args:
+            step: result of `project` for this step.
+            memory: memory before the step.
+        """
         raise NotImplementedError
 
     def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
@@ -95,15 +104,15 @@ class MemoryCore(keras.layers.Layer):
         return after
 
     def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return attention and gates of all steps from the memory before each."""
+        """Return the attention and the gates of all steps, from the memory before each step."""
         return {}, {}
 
 
 class RelationalMemoryCore(MemoryCore):
-    """A Relational Memory Core on vectors `(B, T, F)` or on n rows `(B, T, n, F)`.
+    """A Relational Memory Core for vectors `(B, T, F)` or matrices of n rows `(B, T, n, F)`.
 
     Args:
-        time_scale: T as in `LSTMCore`, for the gates; it replaces `forget_bias` and `input_bias`.
+        time_scale: as in `LSTMCore`. It replaces `forget_bias` and `input_bias`.
         unroll: as in `MemoryCore`.
         **arguments: arguments of `RelationalMemoryCell`.
     """
@@ -121,8 +130,8 @@ class RelationalMemoryCore(MemoryCore):
             biases = {"forget_bias": 0.0, "input_bias": 0.0}
             if given := sorted(biases.keys() & arguments.keys()):
                 raise InvalidInput(
-                    f"`time_scale` must be None with {given}, which it replaces; received "
-                    f"{time_scale!r}"
+                    f"`time_scale` must be None if {given} are given, because it replaces them; "
+                    f"received {time_scale!r}"
                 )
             if arguments.get("gate_style", "unit") is None:
                 raise InvalidInput(
@@ -143,11 +152,11 @@ class RelationalMemoryCore(MemoryCore):
         steps = self.cell.project_inputs(inputs)
         if visible is None:
             return steps
-        # Appended as numbers, because the loop takes one array.
+        # `visible` is appended to the steps as numbers, because the loop takes a single array.
         return ops.concatenate([steps, ops.cast(visible, steps.dtype)], axis=-1)
 
     def _split(self, step):
-        """Return the cell's part of a step, and the visible rows or None."""
+        """Split a step into the cell's projected input and the mask of visible rows, or None."""
         if step.shape[-1] == self.cell.projection_size:
             return step, None
         step, visible = ops.split(step, [self.cell.projection_size], axis=-1)
@@ -166,13 +175,14 @@ class RelationalMemoryCore(MemoryCore):
 
 
 class LSTMCore(MemoryCore):
-    """A long short-term memory with memory `[h, c]` and output h.
+    """An LSTM whose memory is `[h, c]` and whose output is h.
 
     Args:
         units: size of h and of c.
-        time_scale: T >= 3, the largest number of steps to remember. Initially, the units forget
-            within 2 to T steps, drawn uniformly, and write as rarely. By default the initial bias
-            is 1 for the forget gates and 0 for the input gates.
+        time_scale: an integer of at least 3, the largest number of steps that units remember before
+            training. The initial time scale of each unit is drawn uniformly from 2 to `time_scale`
+            steps; the biases of its forget gate and its input gate are set accordingly. `None`
+            means a bias of 1 for the forget gates and 0 for the input gates.
         unroll: as in `MemoryCore`.
 
     References:
@@ -236,14 +246,15 @@ class LSTMCore(MemoryCore):
 
 
 class WindowCore(MemoryCore):
-    """A transformer over the last K steps, which are the memory.
+    """A causal transformer over the last K steps.
 
-    The memory holds the projection of each step's input and a 1, oldest first; steps before the
-    episode are zeros. So steps with memory and whole sequences give the same numbers.
+    The memory contains the last K - 1 steps, the oldest first. A step is the projection of its
+    input, followed by a 1. Steps before the start of the episode are zeros, so that the 1 marks
+    real steps.
 
     Args:
         context_length: K, the number of steps, including the current one.
-        width: size of a step's projection.
+        width: size of the projection of a step.
         num_blocks: number of `CausalTransformerBlock`s.
         unroll: as in `MemoryCore`.
         **block: arguments of the blocks.
@@ -293,7 +304,7 @@ class WindowCore(MemoryCore):
         return self._transform(steps, before)[1], {}
 
     def _transform(self, steps, before):
-        """Return output and attention of the current steps, with all windows in one batch."""
+        """Return the outputs and the attention of all steps, whose windows form one batch."""
         times = before.shape[1]
         windows = ops.concatenate([before, steps], axis=-1)
         windows = ops.reshape(windows, (-1, self.context_length, self.width + 1))
@@ -306,7 +317,7 @@ class WindowCore(MemoryCore):
 
 
 class NoMemoryCore(MemoryCore):
-    """A dense layer instead of a memory, as a baseline.
+    """A baseline that has a dense layer instead of a memory.
 
     Args:
         units: size of the layer.
@@ -336,31 +347,34 @@ class NoMemoryCore(MemoryCore):
 
 
 def _time_scale(received):
-    """Return `received`, or raise an `InvalidInput`."""
+    """Return `received`, or raise an `InvalidInput` unless it is an integer of at least 3."""
     return number_from("time_scale", integer("time_scale", received), 3)
 
 
 def _unit_forget_bias(shape, dtype=None):
-    """Return biases of an LSTM's input gate, forget gate, candidate and output gate."""
+    """Return an LSTM's biases: 1 for the forget gate, 0 for the other three parts."""
     return ops.repeat(ops.convert_to_tensor([0.0, 1.0, 0.0, 0.0], dtype), shape[0] // 4)
 
 
 def _long_gates(shape, dtype=None, time_scale=None, others=0):
-    """Return biases of an input gate, a forget gate, and zeros for `others` of the same size."""
+    """Return biases of an input gate and a forget gate for long time scales.
+
+    They are followed by zeros for `others` further parts of the same size.
+    """
     units = shape[0] // (2 + others)
     forget = ops.log(keras.initializers.RandomUniform(1.0, time_scale - 1.0)((units,), dtype))
     return ops.concatenate([-forget, forget, ops.zeros((others * units,), dtype)])
 
 
 def _looped(advance, memory, sequences):
-    """Return the memory `(B, T, M)` after every step of `advance(memory, inputs)`."""
+    """Run `advance(memory, inputs)` in a loop; return the memory after every step `(B, T, M)`."""
     inputs = keras.tree.map_structure(lambda x: ops.swapaxes(x, 0, 1), sequences)
     return ops.swapaxes(ops.scan(advance, memory, inputs)[1], 0, 1)
 
 
 def _unrolled(advance, memory, sequences):
-    """Return the same without a loop in the graph."""
-    # Unstacked, because the gradient of that many slices is slower.
+    """Compute the same as `_looped` without a loop in the graph."""
+    # `unstack`, because its gradient is faster than that of one slice per step.
     parts = [ops.unstack(x, axis=1) for x in keras.tree.flatten(sequences)]
     memories = []
     for inputs in zip(*parts):

@@ -1,8 +1,8 @@
-"""Named architectures of the models, and the sources of their numbers.
+"""Define the named architectures of the models, and where their sizes come from.
 
-An architecture is a dict with a `description`, a `source` and a `config`: keyword arguments of the
-model. `Model.from_preset(name)` builds it with new weights. It also takes the names of pretrained
-models, which are folders of `rrl_tf/pretrained`.
+An architecture is a dict with a `description`, a `source` and a `config`, the keyword arguments of
+the model. `Model.from_preset(name)` returns the model with new weights. `from_preset` also accepts
+the names of pretrained models, which are folders in `rrl_tf/pretrained`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _TORCH_UNIFORM = {
 RELATIONAL_Q_NETWORK: dict[str, Architecture] = {
     "book": {
         "description": (
-            "The chapter's multi-head relational module, with scores that are not pairwise and Q "
-            "values that stay above -1: 91,597 parameters for a (7, 7, 3) view and 5 actions."
+            "The multi-head relational module of the book's chapter 10, whose scores are not "
+            "pairwise and whose Q values stay above -1: 91,597 parameters for a (7, 7, 3) "
+            "observation and 5 actions."
         ),
         "source": (
             "Zai and Brown, Deep Reinforcement Learning in Action (2020), listing 10.7; "
@@ -50,8 +51,8 @@ RELATIONAL_Q_NETWORK: dict[str, Architecture] = {
     },
     "zambaldi": {
         "description": (
-            "The relational architecture of the Box-World and StarCraft agents, with a Q value per "
-            "action instead of a policy: any grid size, two rounds that share their weights."
+            "The relational architecture of the Box-World and StarCraft agents, with Q values "
+            "instead of a policy: two rounds that share their weights, for grids of any size."
         ),
         "source": (
             "Zambaldi et al., Deep Reinforcement Learning with Relational Inductive Biases (2019); "
@@ -80,9 +81,10 @@ RELATIONAL_Q_NETWORK: dict[str, Architecture] = {
     },
     "fast": {
         "description": (
-            "Ours, small and quick to train on a CPU: one-hot cells, learned positions, two rounds "
-            "of dot-product attention among the visible cells, and a dueling head that reads only "
-            "the agent's cell, so that all information about other cells reaches it by attention."
+            "Our own architecture, small and quick to train on a CPU: one-hot cells, learned "
+            "positions, two rounds of dot-product attention among the visible cells, and a dueling "
+            "head that reads the agent's cell only, so that all information about other cells must "
+            "reach this cell by attention."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/tasks/doorkey.md",
         # `unseen_feature`, `readout_cell` and `readout_feature` come from the preprocessor.
@@ -101,8 +103,8 @@ RELATIONAL_Q_NETWORK: dict[str, Architecture] = {
 RELATIONAL_Q_NETWORK["fast-relative"] = {
     **RELATIONAL_Q_NETWORK["fast"],
     "description": (
-        "As `fast`, with relative positions: a learned bias for the offset between two cells "
-        "instead of a learned vector for every cell, so that it takes grids of any size."
+        "The architecture `fast` with relative positions, for grids of any size: a learned bias "
+        "for the offset between two cells instead of a learned vector for every cell."
     ),
     "config": {
         **RELATIONAL_Q_NETWORK["fast"]["config"],
@@ -112,8 +114,8 @@ RELATIONAL_Q_NETWORK["fast-relative"] = {
 }
 RELATIONAL_Q_NETWORK["atari"] = {
     "description": (
-        "The relational agent on the frames of a game: two 4 x 4 convolutions with max-pooling "
-        "between them turn 84 x 84 pixels into 81 entities for two rounds of attention."
+        "A relational agent for Atari games: two 4 x 4 convolutions with max-pooling between them "
+        "turn 84 x 84 pixels into 81 entities for two rounds of attention."
     ),
     "source": (
         "Zambaldi et al., Deep Reinforcement Learning with Relational Inductive Biases (2019), and "
@@ -143,7 +145,7 @@ RELATIONAL_Q_NETWORK["atari"] = {
 
 
 def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_units):
-    """Return a Relational Memory and baselines with the same number of parameters, within 2 %."""
+    """Return a Relational Memory and two baselines whose parameter counts differ by at most 2 %."""
     cores = {
         "": ("relational_memory", {**memory, "unroll": True}),
         "-lstm": ("lstm", {"units": lstm_units, "unroll": True}),
@@ -151,7 +153,10 @@ def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_un
     }
     return {
         f"{name}{suffix}": {
-            "description": f"For the Nth farthest of {task}: {core.replace('_', ' ')}.",
+            "description": (
+                f"A classifier for the Nth-farthest task with {task}; its core is the "
+                f"{core.replace('_', ' ')}."
+            ),
             "source": (
                 "Santoro et al., Relational recurrent neural networks (2018), sizes as in "
                 "github.com/L0SG/relational-rnn-pytorch"
@@ -200,8 +205,8 @@ MEMORY_SEQUENCE_CLASSIFIER: dict[str, Architecture] = {
 RELATIONAL_CLASSIFIER: dict[str, Architecture] = {
     "book": {
         "description": (
-            "The chapter's relational module: 85,228 parameters for a (28, 28, 1) image, "
-            "256 entities after four convolutions, one head."
+            "The relational module of the book's chapter 10: 85,228 parameters for a (28, 28, 1) "
+            "image, 256 entities after four convolutions, one head."
         ),
         "source": "Zai and Brown, Deep Reinforcement Learning in Action (2020), listing 10.2",
         "config": {
@@ -224,9 +229,9 @@ RELATIONAL_CLASSIFIER: dict[str, Architecture] = {
     },
     "fast": {
         "description": (
-            "Ours: 78,138 parameters, three convolutions to an entity for every 4 x 4 pixels, two "
-            "rounds of four heads, and norms over the features of each entity, so that it takes "
-            "images of any size."
+            "Our own architecture, for images of any size: 78,138 parameters, three convolutions "
+            "that make an entity of every 4 x 4 pixels, two rounds of attention with four heads, "
+            "and norms over the features of each entity."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/tasks/mnist.md",
         "config": {
@@ -244,7 +249,8 @@ RELATIONAL_CLASSIFIER: dict[str, Architecture] = {
 CONVOLUTIONAL_CLASSIFIER: dict[str, Architecture] = {
     "book": {
         "description": (
-            "The chapter's convolutional baseline: 88,252 parameters for a (28, 28, 1) image."
+            "The convolutional baseline of the book's chapter 10: 88,252 parameters for a "
+            "(28, 28, 1) image."
         ),
         "source": "Zai and Brown, Deep Reinforcement Learning in Action (2020), section 10.3.4",
         "config": {
@@ -276,7 +282,7 @@ PATCH_ATTENTION_CLASSIFIER: dict[str, Architecture] = {
 MLP_CLASSIFIER: dict[str, Architecture] = {
     "patch-mnist": {
         "description": (
-            "The blog's dense baseline for its attention: 623,290 parameters for a "
+            "The dense network that the blog compares with its attention: 623,290 parameters for a "
             "(28, 28, 1) image."
         ),
         "source": '"Self-Attention", SensIO blog, 17 March 2021',
@@ -303,7 +309,7 @@ DECISION_TRANSFORMER: dict[str, Architecture] = {
     },
     "paper": {
         "description": (
-            "Pre-norm GPT-2 blocks with ReLU, dropout on the tokens and on the attention "
+            "Pre-norm GPT-2 blocks with ReLU, and dropout on the tokens and on the attention "
             "probabilities."
         ),
         "source": (
@@ -323,8 +329,8 @@ DECISION_TRANSFORMER: dict[str, Architecture] = {
     },
     "fast": {
         "description": (
-            "Ours: pre-norm blocks that predict only the action, so that the last block updates a "
-            "third of the tokens."
+            "Our own architecture: pre-norm blocks that predict the action only, so that the last "
+            "block updates only a third of the tokens."
         ),
         "source": "rrl_tf; see docs/tasks/decision_transformer.md",
         "config": {
@@ -339,9 +345,10 @@ DECISION_TRANSFORMER: dict[str, Architecture] = {
 RELATIONAL_VQA: dict[str, Architecture] = {
     "fast": {
         "description": (
-            "Ours, for Sort-of-CLEVR: two convolutions from a (75, 75, 3) image to 9 x 9 cells, so "
-            "that nearly every object covers the centre of a cell, sines and cosines of their "
-            "positions, and three rounds of four heads among cells and questions."
+            "Our own architecture for Sort-of-CLEVR: two convolutions that turn a (75, 75, 3) "
+            "image into 9 x 9 cells (nearly every object covers the centre of a cell), sines and "
+            "cosines for the positions of the cells, and three rounds of attention with four heads "
+            "between cells and questions."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/tasks/sort_of_clevr.md",
         "config": {
@@ -354,12 +361,12 @@ RELATIONAL_VQA: dict[str, Architecture] = {
 CONVOLUTIONAL_VQA: dict[str, Architecture] = {
     "fast": {
         "description": (
-            "The baseline on Sort-of-CLEVR: four convolutions of 24 channels and dense layers, "
+            "A baseline for Sort-of-CLEVR: four convolutions with 24 channels and dense layers, "
             "with about as many parameters as the relational model."
         ),
         "source": (
-            "convolutions of github.com/kimhc6028/relational-networks without their batch norms; "
-            "sizes of the dense layers ours"
+            "convolutions of github.com/kimhc6028/relational-networks without batch normalisation; "
+            "our own sizes of the dense layers"
         ),
         "config": {"hidden_units": (150, 150)},
     },
@@ -367,25 +374,25 @@ CONVOLUTIONAL_VQA: dict[str, Architecture] = {
 
 
 _SLOTS = {"mem_slots": 4, "head_size": 16, "num_heads": 2}
-# A memory that forgets less at first is easier to train.
+# A memory that forgets less at the start of training is easier to train.
 _RELATIONAL = {"core": "relational_memory", "core_arguments": {**_SLOTS, "forget_bias": 2.0}}
 _MEMORIES = {
     "relational-memory-entities": (
-        "a Relational Memory of 4 slots that attend to each of the visible cells",
+        "a Relational Memory of 4 slots that attend to the visible cells",
         {**_RELATIONAL, "memory_input": "entities"},
     ),
     "relational-memory": (
-        "a Relational Memory of 4 slots, fed with one vector a step",
+        "a Relational Memory of 4 slots that reads one vector per step",
         _RELATIONAL,
     ),
     "relational-memory-long": (
-        "a Relational Memory of 4 slots, fed with one vector a step, whose units initially "
-        "remember for up to 40 steps",
+        "a Relational Memory of 4 slots that reads one vector per step and whose units initially "
+        "remember up to 40 steps",
         {**_RELATIONAL, "core_arguments": {**_SLOTS, "time_scale": 40}},
     ),
     "lstm": ("an LSTM of 64 units", {"core": "lstm", "core_arguments": {"units": 64}}),
     "lstm-long": (
-        "an LSTM of 64 units that initially remember for up to 40 steps",
+        "an LSTM of 64 units that initially remember up to 40 steps",
         {"core": "lstm", "core_arguments": {"units": 64, "time_scale": 40}},
     ),
     "window": (
@@ -400,16 +407,19 @@ _MEMORIES = {
 
 
 def _recurrent_q_networks():
-    """Return every memory with both encoders; only the relational encoder has entities."""
+    """Combine every memory with both encoders, except memories of entities and the dense encoder.
+
+    Only the relational encoder has entities.
+    """
     grid = RELATIONAL_Q_NETWORK["fast"]["config"]
     names = ("conv_filters", "position_embedding", "block", "num_rounds")
     relational = {name: grid[name] for name in names}
     dense = ("Two dense layers", "dense", {"hidden_units": (64, 32)})
     cell = ("The cells and relations of `fast`", "relational", relational)
-    # Networks that read the agent's cell learn much later what to remember than networks that read
-    # the maximum of every feature: docs/memory_experiments.md.
+    # Networks that read the agent's cell learn what to remember much later than networks that read
+    # the maximum of every feature; see docs/experiments/memory.md.
     maximum = (
-        "The cells and relations of `fast`, read by the maximum of each feature",
+        "The cells and relations of `fast`, with the maximum of each feature as the readout",
         "relational",
         {**relational, "readout": "max"},
     )

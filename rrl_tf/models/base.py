@@ -1,4 +1,4 @@
-"""The base classes of models: named architectures and pretrained models, and actions."""
+"""Define `BaseModel` and `ActionModel`, the base classes of the models."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from rrl_tf.pretrained import (
 
 DISTRIBUTIONS = ("point", "censored_normal")
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-# Errors of JSON and Keras for another or a very deep configuration.
+# Errors that JSON and Keras raise for a file that does not describe a model.
 _UNREADABLE = (ValueError, TypeError, LookupError, OSError, AttributeError, RecursionError)
 
 
 class BaseModel(BaseLayer, keras.Model):
-    """A model that is built from the name of an architecture or of a pretrained model.
+    """Base class of models that `from_preset` creates and `save_to_preset` saves.
 
-    A subclass names its table of architectures in its header:
+    A subclass passes its dict of architectures as a class argument:
     `class Network(BaseModel, architectures=TABLE)`.
 
     Attributes:
-        presets: dict name -> description in one sentence, of its architectures and of the
-            pretrained models in the package.
+        presets: dict name -> description, with the architectures of the class and its pretrained
+            models in the package.
     """
 
     presets: ClassVar[dict[str, str]] = {}
@@ -68,20 +68,23 @@ class BaseModel(BaseLayer, keras.Model):
         """Return a named architecture with new weights, or a pretrained model.
 
         Args:
-            name: name of an architecture or of a pretrained model, one of `presets`;
-                `rrl_tf.models.architectures` has the numbers and sources of the architectures. Or
-                a folder that `save_to_preset` wrote, or `hf://owner/name` or
-                `hf://owner/name@revision` for such a folder on the Hugging Face Hub.
-            load_weights: whether to load the weights of a pretrained model; by default True. An
-                architecture has no weights to load.
-            **overrides: for an architecture, arguments that it leaves open or that replace its own.
-                A dict (`block=`, `coordinates=`, `core_arguments=`) replaces single entries of the
-                architecture's dict.
+            name: one of
+
+                - an architecture or a pretrained model in `presets`; `rrl_tf.models.architectures`
+                  lists the arguments and sources of the architectures;
+                - a folder that `save_to_preset` wrote;
+                - `hf://owner/name` or `hf://owner/name@revision`, such a folder on the Hugging Face
+                  Hub.
+            load_weights: whether to load the weights of a pretrained model. `None` means True for a
+                pretrained model. An architecture has no weights to load.
+            **overrides: arguments of the model that replace those of an architecture or that the
+                architecture does not set. A dict (`block=`, `coordinates=`, `core_arguments=`) is
+                merged into the dict of the architecture.
 
         Raises:
-            InvalidInput: for an unknown name, with a list of the known names; if an architecture
-                should load weights; if the folder is damaged or holds a model of another class; if
-                the Hub does not have it or cannot be reached, or its package is missing.
+            InvalidInput: if the name is unknown (the message lists the known names); if
+                `load_weights` is True for an architecture; if the folder is damaged or contains a
+                model of another class; if the folder cannot be downloaded from the Hub.
 
         Example:
 
@@ -108,7 +111,7 @@ class BaseModel(BaseLayer, keras.Model):
             )
         if overrides:
             raise InvalidInput(
-                f"{name!r}, a pretrained model, must be loaded without other arguments; received "
+                f"the pretrained model {name!r} must be loaded without other arguments; received "
                 f"{sorted(overrides)}"
             )
         model = read_pretrained(name, load_weights is not False)
@@ -124,22 +127,22 @@ class BaseModel(BaseLayer, keras.Model):
         description: str = "",
         extra_files: Mapping[str, str | bytes] | None = None,
     ) -> pathlib.Path:
-        """Write configuration and weights to a new folder, which `from_preset` reads.
+        """Write the configuration and the weights to a new folder, which `from_preset` can read.
 
-        The folder appears when it is complete.
+        The folder appears only when it is complete.
 
         Args:
-            folder: path of a folder that does not exist.
+            folder: path of the folder, which must not exist.
             description: what the model does, in one sentence.
-            extra_files: dict of more files, relative path -> text or bytes.
+            extra_files: dict relative path -> text or bytes, files to add to the folder.
 
         Returns:
             The folder.
 
         Raises:
-            InvalidInput: if the model is not built, the folder exists, or it has the name of a
-                known preset, which `from_preset` would return instead.
-            OSError: if the disk is full; nothing is left.
+            InvalidInput: if the model is not built, if the folder exists, or if its path equals a
+                known name, because `from_preset` would load the model of that name instead.
+            OSError: if a file cannot be written; no files remain.
 
         Example:
 
@@ -186,9 +189,9 @@ class BaseModel(BaseLayer, keras.Model):
             )
 
     def _write_weights(self, folder):
-        """Write the same file as `save_weights`, which crashes the process if the disk is full.
+        """Write the same file as `save_weights`, which would crash the process on a full disk.
 
-        For an archive, Keras makes the weights in memory and Python writes them.
+        `save` does not crash: Keras collects the weights in memory, and Python writes the archive.
         """
         archive = folder / "model.keras"
         self.save(archive)
@@ -204,11 +207,11 @@ class BaseModel(BaseLayer, keras.Model):
 
 
 class ActionModel(BaseModel):
-    """A model with a prediction of an action: its arguments and the activation of its last layer.
+    """Base class of models that predict actions.
 
     Attributes:
-        action_distribution: a `CensoredNormal` layer, or None. Setting its `noise_scale` affects
-            functions that are traced later.
+        action_distribution: a `CensoredNormal` layer, or None. A change of its `noise_scale` has no
+            effect on functions that are already traced.
     """
 
     def _set_action(
@@ -219,10 +222,11 @@ class ActionModel(BaseModel):
         distribution: str,
         noise_scale: float,
     ) -> None:
-        """Store the arguments about states and actions and make the distribution's layer.
+        """Store the arguments about states and actions, and create the layer of the distribution.
 
         Raises:
-            InvalidInput: for an argument out of its range, or a distribution of discrete actions.
+            InvalidInput: for an argument out of its range, or for a distribution if actions are
+                discrete.
         """
         self.state_size = positive_int("state_size", state_size)
         self.action_size = positive_int("action_size", action_size)
@@ -242,7 +246,7 @@ class ActionModel(BaseModel):
         self._action_activation = "tanh" if distribution == "point" and not discrete else None
 
     def _actions(self, prediction: Tensor) -> dict[str, Tensor]:
-        """Return `"action"`, and `"distribution"` if there is one, of a prediction `(..., A)`."""
+        """Return the dict of outputs, `"action"` and maybe `"distribution"`, for `(..., A)`."""
         if self.action_distribution is None:
             return {"action": prediction}
         return self.action_distribution(prediction)
@@ -256,8 +260,8 @@ def read_pretrained(name: str | os.PathLike, load_weights: bool = True) -> keras
         load_weights: whether to load the trained weights.
 
     Raises:
-        InvalidInput: as `pretrained_folder`, or if this version of the package cannot make the
-            model.
+        InvalidInput: as for `pretrained_folder`, or if this version of the package cannot create
+            the model.
     """
     folder = pretrained_folder(name)
     try:
@@ -278,7 +282,7 @@ def read_pretrained(name: str | os.PathLike, load_weights: bool = True) -> keras
 
 
 def _with_class(name):
-    """Return the quoted name, followed by its class if it is a pretrained model of another."""
+    """Return the quoted name, with the class of the model if it is a pretrained model."""
     if name not in pretrained_models():
         return repr(name)
     return f"{name!r}, a pretrained {read_metadata(FOLDER / name)['class']}"
@@ -287,10 +291,9 @@ def _with_class(name):
 def architecture_config(
     architectures: Mapping[str, Architecture], name: str, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return an architecture's keyword arguments with some of them replaced.
+    """Return the keyword arguments of an architecture, updated with `overrides`.
 
-    If both the original value and the override are dicts (such as `block=`), the override replaces
-    single entries.
+    A dict (such as `block=`) is merged into the dict of the architecture.
     """
     config = copy.deepcopy(architectures[name]["config"])
     for argument, value in overrides.items():
@@ -303,7 +306,7 @@ def architecture_config(
 def make_hidden(
     owner: keras.Model, sizes: Sequence[int], activation: str = "relu"
 ) -> list[keras.layers.Layer]:
-    """Return dense layers `hidden_1`, `hidden_2`, ... of some sizes."""
+    """Return dense layers of the given sizes with the names `hidden_1`, `hidden_2`, ..."""
     return [
         make_dense(owner, f"hidden_{i}", units, activation=activation)
         for i, units in enumerate(sizes, start=1)
@@ -317,13 +320,13 @@ def make_layer(
     /,
     **defaults: Any,
 ) -> keras.layers.Layer:
-    """Return a layer made from a model's `argument`, a dict of the layer's arguments.
+    """Create a layer from an argument of a model that is a dict of the layer's arguments.
 
     Args:
-        argument: name of the model's argument.
+        argument: name of the model's argument, for the error message.
         kind: class of the layer.
-        arguments: value of the model's argument.
-        **defaults: arguments of the layer that `arguments` may replace.
+        arguments: arguments of the layer.
+        **defaults: arguments of the layer if `arguments` does not contain them.
 
     Raises:
         InvalidInput: if the layer does not take these arguments.
@@ -349,7 +352,10 @@ def build_in_turn(layers: Sequence[keras.layers.Layer], shape: Shape) -> Shape:
 
 
 def dueling_values(outputs: Tensor) -> Tensor:
-    """Return `V + A - mean(A)` from `(..., 1 + A)`, a state's value followed by the advantages.
+    """Return the Q values `V + A - mean(A)` of a dueling network.
+
+    Args:
+        outputs: `(..., 1 + A)`, the value of the state, followed by the advantages of the actions.
 
     References:
         - [Wang et al., 2016](https://arxiv.org/abs/1511.06581)

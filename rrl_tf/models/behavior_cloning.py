@@ -1,4 +1,4 @@
-"""A policy learned by imitation."""
+"""Define `BehaviorCloning`, a policy that imitates recorded actions."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from rrl_tf.models.base import ActionModel
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class BehaviorCloning(ActionModel):
-    """Predicts the recorded action in a state, as a baseline for the Decision Transformer.
+    """Predict the recorded action from the state, as a baseline for the Decision Transformer.
 
-    A network of ReLU layers that reads the state of a step and, optionally, the return-to-go
-    (RvS-R, Emmons et al., 2021). It has the call arguments of `DecisionTransformer`. Trained on the
-    best episodes only, it is known as %BC.
+    The model is a network of ReLU layers that reads the state of a step and, optionally, the
+    return-to-go (RvS-R, Emmons et al., 2021). It has the same call arguments as
+    `DecisionTransformer`. Training it on the best episodes only is known as %BC.
 
     Args:
         state_size: S, size of a state.
-        action_size: A, size of a continuous action, or the number of discrete ones.
+        action_size: A, size of a continuous action, or number of discrete actions.
         hidden_units: sizes of the ReLU layers.
-        dropout: rate after each of them in training.
-        discrete: whether actions are discrete. The prediction is their logits then; a continuous
-            point has a `tanh`.
+        dropout: dropout rate after each ReLU layer in training.
+        discrete: whether actions are discrete. The model then predicts logits. Otherwise, with
+            `distribution="point"`, a `tanh` follows the last layer.
         return_conditioned: whether the network reads `"returns_to_go"`.
-        distribution: prediction of continuous actions, a `"point"` or a `"censored_normal"`
-            (`rrl_tf.layers.CensoredNormal`).
-        noise_scale: that of a censored normal.
-        members: M, number of networks, each trained on its part of every batch. The played action
-            is the mean of their predictions.
+        distribution: what the model predicts for continuous actions: the action (`"point"`) or a
+            distribution (`"censored_normal"`, see `rrl_tf.layers.CensoredNormal`).
+        noise_scale: the `noise_scale` of the `CensoredNormal` layer.
+        members: M, number of networks in the ensemble. In training, each member learns from its own
+            part of every batch. Otherwise, the result is the mean of their predictions.
 
     Call arguments:
         inputs: dict with `"states"` `(B, K, S)`, and with `return_conditioned` also
-            `"returns_to_go"` `(B, K, 1)`; other keys are ignored.
-        last_action: whether to return only the last step's action, `(B, A)`.
+            `"returns_to_go"` `(B, K, 1)`. Other keys are ignored.
+        last_action: whether to return only the action of the last step, `(B, A)`.
         training: whether to apply dropout.
 
     Returns:
-        Dict of `"action"` `(B, K, A)` and, with a distribution, `"distribution"` `(B, K, 2 A)`,
-        float32 also under a mixed policy.
+        Dict of `"action"` `(B, K, A)` and, with a censored normal distribution, `"distribution"`
+        `(B, K, 2 A)`. They are float32 also under a mixed-precision policy.
 
     Raises:
-        InvalidInput: for an argument out of its range, or a training batch that `members` does not
-            divide.
+        InvalidInput: for an argument out of its range, or for a training batch whose number of
+            steps is not a multiple of `members`.
 
     Example:
 
@@ -117,14 +117,14 @@ class BehaviorCloning(ActionModel):
         return self._actions(prediction)
 
     def _mean(self, rows):
-        """Return the mean of all members' predictions for every row."""
+        """Return the mean of the predictions of all members for every row."""
         return sum(network(rows) for network in self.networks) / self.members
 
     def _parts(self, rows):
-        """Return every member's predictions for its part of the rows."""
+        """Split the rows into one part per member, and return each member's predictions for it."""
         if isinstance(rows.shape[0], int) and rows.shape[0] % self.members:
             raise InvalidInput(
-                f"a batch must be a multiple of {self.members} steps, one part for each member; "
+                f"the number of steps in a batch must be a multiple of members={self.members}; "
                 f"received {rows.shape[0]}"
             )
         parts = zip(self.networks, ops.split(rows, self.members))

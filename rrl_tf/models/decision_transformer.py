@@ -1,4 +1,4 @@
-"""Decision Transformer: a policy that predicts the action that leads to a target return."""
+"""Define `DecisionTransformer`, a policy that is conditioned on a target return."""
 
 from __future__ import annotations
 
@@ -22,57 +22,60 @@ _OF_A_BLOCK = ("num_heads", "dropout", "dropout_placement", "norm", "activation"
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
-    """Predicts the actions of a window of steps from states, earlier actions and returns-to-go.
+    """Predict the actions of a window of steps from states, earlier actions and returns-to-go.
 
-    Every step is three tokens, return-to-go, state and action (`TrajectoryEmbedding`), for causal
-    transformer blocks. The action is predicted from the state's token, which attends to the
-    return-to-go and everything before it; state and return from the action's token.
+    `TrajectoryEmbedding` turns every step into three tokens, return-to-go, state and action. They
+    are the input of causal transformer blocks. The output at a state token, which attends to the
+    return-to-go of its step and to all earlier tokens, predicts the action. The output at an action
+    token predicts the next state and return-to-go.
 
-    Training, evaluation and serving share one padding convention: windows shorter than K are padded
-    with zeros in front, and `mask` is false there. Padding does not affect real steps.
+    Training, evaluation and serving use the same padding: windows with fewer than K steps have
+    zeros in front, where `mask` is false. Padding does not affect the other steps.
 
     Args:
         state_size: S, size of a state.
-        action_size: A, size of a continuous action, or the number of discrete ones.
+        action_size: A, size of a continuous action, or number of discrete actions.
         width: F, size of a token.
         num_blocks: number of transformer blocks.
-        num_heads: H, heads of each block.
+        num_heads: H, number of heads of each block.
         context_length: K, number of steps in a window.
-        max_timestep: number of time steps with an embedding; later ones share the last.
+        max_timestep: number of time steps with their own embedding; all later time steps use the
+            last one.
         dropout: dropout rate in the blocks.
         embedding_dropout: dropout rate of the tokens' features.
-        dropout_placement: where dropout applies within the attention of a block: to the `"output"`
-            of the heads or to the attention `"probabilities"`.
-        norm: placement of the norms in the blocks, `"post"` or `"pre"`; with `"pre"`, another norm
+        dropout_placement: where dropout is applied within the attention of a block: `"output"`, the
+            output of the heads, or `"probabilities"`, the attention probabilities.
+        norm: position of the norms in the blocks, `"post"` or `"pre"`. With `"pre"`, another norm
             follows the last block.
         activation: activation in the blocks.
         epsilon: added to the variance in the norms.
-        discrete: whether actions are discrete. The prediction is their logits then; a continuous
-            point has a `tanh`.
-        distribution: prediction of continuous actions, a `"point"` or a `"censored_normal"`
-            (`rrl_tf.layers.CensoredNormal`).
-        noise_scale: that of a censored normal.
-        heads: the predictions: `"action"`, and optionally `"state"` and `"return"`. With the action
-            alone, the last block updates the states' tokens only.
+        discrete: whether actions are discrete. The model then predicts logits. Otherwise, with
+            `distribution="point"`, a `tanh` follows the last layer.
+        distribution: what the model predicts for continuous actions: the action (`"point"`) or a
+            distribution (`"censored_normal"`, see `rrl_tf.layers.CensoredNormal`).
+        noise_scale: the `noise_scale` of the `CensoredNormal` layer.
+        heads: names of the predictions: `"action"`, and optionally `"state"` and `"return"`. If the
+            action is the only prediction, the last block updates the tokens of the states only.
         kernel_initializer: initialiser of the matrices outside the blocks.
         block_initializer: initialiser of the matrices in the blocks.
-        embeddings_initializer: initialiser of the table of positions.
+        embeddings_initializer: initialiser of the position embeddings.
         positions: `"episode"` (an embedding per time step of the episode, as in the originals) or
             `"window"` (an embedding per position in the window).
 
     Call arguments:
         inputs: dict of `"states"` `(B, K, S)`; `"actions"` `(B, K, A)`, one-hot if discrete;
             `"returns_to_go"` `(B, K, 1)`; `"timesteps"` `(B, K)`, integers; `"mask"`
-            `(B, K)`, true or 1 for real steps. The prediction of an action does not depend on that
+            `(B, K)`, false or 0 for padding. The prediction of an action does not depend on that
             action or on later steps.
-        last_action: whether to return only the last step's action, `(B, A)`.
+        last_action: whether to return only the action of the last step, `(B, A)`.
         training: whether to apply dropout.
         return_attention_scores: whether to return the attention as well.
 
     Returns:
-        Dict of predictions, float32 also under a mixed policy: `"action"` `(B, K, A)`, `"state"`
-        `(B, K, S)`, `"return"` `(B, K, 1)` and, with a distribution of actions, `"distribution"`
-        `(B, K, 2 A)`. With `return_attention_scores`, a pair of the predictions and a dict
+        Dict of predictions: `"action"` `(B, K, A)`, `"state"` `(B, K, S)`, `"return"` `(B, K, 1)`
+        and, with a censored normal distribution, `"distribution"` `(B, K, 2 A)`. They are float32
+        also under a mixed-precision policy. With `return_attention_scores`, a pair of this dict and
+        a dict
         `"block_1"`, ... -> attention `(B, H, 3 K, 3 K)`, whose rows and columns are
         `r_0 s_0 a_0 r_1 ...`.
 
@@ -158,7 +161,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         self.predictors = self._make_predictors()
 
     def _take_arguments(self):
-        """Store the arguments that the layers have checked."""
+        """Store the arguments that the layers have checked as attributes of the model."""
         for name in _OF_A_BLOCK:
             setattr(self, name, getattr(self.blocks[0], name))
         self.block_initializer = self.blocks[0].kernel_initializer
@@ -226,13 +229,13 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
     ) -> dict[str, Tensor] | tuple[dict[str, Tensor], dict[str, Tensor]]:
         x = self.embedding(inputs, training=training)  # (B, 3 K, F)
         mask = inputs["mask"]
-        if not same_shape(mask.shape, inputs["timesteps"].shape):  # a single row would be broadcast
+        if not same_shape(mask.shape, inputs["timesteps"].shape):  # else, one row would broadcast
             raise InvalidInput(
-                f"`mask` must be of the timesteps' shape {tuple(inputs['timesteps'].shape)}; "
+                f"`mask` must have the shape of `timesteps`, {tuple(inputs['timesteps'].shape)}; "
                 f"received {tuple(mask.shape)}"
             )
         mask = ops.repeat(ops.cast(mask, "bool"), 3, axis=1)
-        # The last block updates only the rows that are read, unless its attention is returned.
+        # The last block computes only the rows that are used, unless its attention is returned.
         rows = slice(-2, -1) if last_action else slice(1, None, 3)
         few = (last_action or self.heads == ("action",)) and not return_attention_scores
         attention = {}
@@ -256,7 +259,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
 
 
 def _checked_heads(heads):
-    """Return the heads in the order of `HEADS`."""
+    """Return the names of the predictions in the order of `HEADS`."""
     if not {"action"} <= set(heads) <= set(HEADS):
         raise InvalidInput(
             f'`heads` must contain "action" and only names of {HEADS}; received {heads!r}'

@@ -1,4 +1,4 @@
-"""The base class of models whose entities are the cells of a grid made from an image."""
+"""Define `GridModel`, the base class of models whose entities are the cells of a grid."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rrl_tf.models.base import BaseModel, build_in_turn, make_layer
 
 
 class GridModel(BaseModel):
-    """A model whose `grid_layers` turn an image into a smaller grid; its cells are entities.
+    """Base class of models whose `grid_layers` turn an image into a grid of cells, the entities.
 
-    Cell (row, column) is entity `row * columns + column`. Subclasses have the attributes
-    `kernel_initializer` and, if they relate the cells, `coordinates`, `block`, `num_rounds` and
-    `share_weights`.
+    Cell (row, column) is entity `row * columns + column`. Subclasses must have the attribute
+    `kernel_initializer`. Subclasses that call `_coordinates` and `_relations` must also have
+    `coordinates`, `block`, `num_rounds` and `share_weights`.
     """
 
     grid_layers: Sequence[keras.layers.Layer] = ()
 
     def grid_shape(self, inputs_shape: Shape) -> tuple[Any, Any]:
-        """Return `(rows, columns)` of the entities' grid; None where the size is unknown.
+        """Return `(rows, columns)` of the grid of entities; an unknown size is None.
 
         Args:
             inputs_shape: `(B, height, width, F)` of an image or a grid.
@@ -50,9 +50,9 @@ class GridModel(BaseModel):
         """Build the `grid_layers` and return the shape of their output.
 
         Raises:
-            InvalidInput: if the shape is not `(B, height, width, channels)` with known channels,
-                and with a known size if that is needed.
-            ValueError: from Keras, if the image is too small for a convolution or pooling.
+            InvalidInput: if the shape is not `(B, height, width, channels)`, if the channels are
+                unknown, or if the size is unknown although `needs_size` is true.
+            ValueError: if the image is too small for a convolution or a pooling layer (from Keras).
         """
         name, shape = type(self).__name__, tuple(inputs_shape)
         if len(shape) != 4 or shape[-1] is None:
@@ -77,7 +77,7 @@ class GridModel(BaseModel):
         return x
 
     def _expect(self, inputs_shape: Shape, any_size: bool) -> None:
-        """Let Keras check later inputs: the built channels, and the built size unless any fits."""
+        """Let Keras check the channels of later inputs and, without `any_size`, their size."""
         _, height, width, channels = inputs_shape
         size = (None, None) if any_size else (height, width)
         self.input_spec = keras.layers.InputSpec(shape=(None, *size, channels))
@@ -91,7 +91,7 @@ class GridModel(BaseModel):
         padding: str = "valid",
         activation: Activation = "relu",
     ) -> keras.layers.Layer:
-        """Return a convolution, or for 1 x 1 kernels the equal dense layer, which is faster."""
+        """Return a convolution, or an equivalent dense layer for 1 x 1 kernels, which is faster."""
         if kernel_size == strides == 1:
             return make_dense(self, name, filters, activation=activation)
         return keras.layers.Conv2D(
@@ -106,7 +106,7 @@ class GridModel(BaseModel):
         )
 
     def _coordinates(self) -> list[keras.layers.Layer]:
-        """Return the layer that appends coordinates, in a list that is empty without one."""
+        """Return a list with the layer that appends coordinates, or an empty list."""
         if self.coordinates is None:
             return []
         layer = make_layer(
@@ -134,7 +134,7 @@ class GridModel(BaseModel):
 
 
 def one_per_convolution(name: str, sizes: int | Sequence[int], count: int) -> tuple[int, ...]:
-    """Return a positive integer for each of `count` convolutions; a single one holds for all."""
+    """Return a tuple with one size for each of `count` convolutions; an int applies to all."""
     sizes = positive_ints(name, sizes if isinstance(sizes, Sequence) else [sizes] * count)
     if len(sizes) != count:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Image classifiers: relational, convolutional, with attention between patches, and dense."""
+"""Define image classifiers: relational, convolutional, dense, and with attention of patches."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ CONV_PADDINGS = ("valid", "same")
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class RelationalClassifier(GridModel, architectures=RELATIONAL_CLASSIFIER):
-    """Classifies images by attention between the cells of a grid.
+    """Classify images by attention between the cells of a grid.
 
-    Convolutions turn the image into a smaller grid of entities, coordinates give their positions,
-    rounds of message passing relate them, and the maximum of every feature over the entities goes
-    to the classes. Cell (row, column) of the grid is entity `row * columns + column`.
+    Convolutions turn the image into a smaller grid, whose cells are the entities, and coordinates
+    are appended to their features. Rounds of message passing update the entities. A dense layer
+    maps the maximum of every feature over the entities to the logits. Cell (row, column) of the
+    grid is entity `row * columns + column`.
 
     Args:
         num_classes: K, the number of classes.
         conv_filters: channels of each convolution.
-        conv_kernel_size: edge of the kernels in pixels: one for all convolutions, or one for each.
-        conv_strides: step of the kernels: one for all convolutions, or one for each.
+        conv_kernel_size: edge of the kernels in pixels: an int for all convolutions, or a sequence
+            with one size for each.
+        conv_strides: stride of the convolutions in pixels: an int, or a sequence.
         conv_padding: `"valid"` or `"same"`.
         conv_norm: whether to normalise the features of every cell between a convolution and its
             ReLU.
@@ -60,8 +62,9 @@ class RelationalClassifier(GridModel, architectures=RELATIONAL_CLASSIFIER):
         return_attention_scores: whether to return the attention as well.
 
     Returns:
-        Logits `(B, K)`, float32 also under a mixed policy. With `return_attention_scores`, a pair
-        of the logits and a dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
+        Logits `(B, K)`, float32 also under a mixed-precision policy. With
+        `return_attention_scores`, a pair of the logits and a dict `"round_1"`, `"round_2"`, ... ->
+        attention `(B, H, N, N)`.
 
     Raises:
         InvalidInput: for an argument out of its range, or images of a shape that does not fit.
@@ -148,21 +151,21 @@ class RelationalClassifier(GridModel, architectures=RELATIONAL_CLASSIFIER):
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class ConvolutionalClassifier(GridModel, architectures=CONVOLUTIONAL_CLASSIFIER):
-    """Classifies images with convolutions, pooling and dense layers.
+    """Classify images with convolutions, pooling and dense layers.
 
     Args:
         num_classes: K, the number of classes.
         conv_filters: channels of each convolution; a ReLU follows each.
         conv_kernel_size: edge of the kernels in pixels, without padding.
-        pool_after: numbers, from 1, of the convolutions before a 2 x 2 max-pooling.
-        hidden_units: sizes of the ReLU layers between the last convolution and the classes.
+        pool_after: indices, counted from 1, of the convolutions that a 2 x 2 max-pooling follows.
+        hidden_units: sizes of the ReLU layers between the last convolution and the logits.
         kernel_initializer: initialiser of every matrix.
 
     Call arguments:
         images: `(B, height, width, C)`, values in [0, 1].
 
     Returns:
-        Logits `(B, K)`, float32 also under a mixed policy.
+        Logits `(B, K)`, float32 also under a mixed-precision policy.
 
     Raises:
         InvalidInput: for an argument out of its range, or images of a shape that does not fit.
@@ -196,7 +199,7 @@ class ConvolutionalClassifier(GridModel, architectures=CONVOLUTIONAL_CLASSIFIER)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         if max(self.pool_after, default=0) > len(self.conv_filters):
             raise InvalidInput(
-                f"`pool_after` must be numbers of the {len(self.conv_filters)} convolutions; "
+                f"`pool_after` must be indices of convolutions, 1 to {len(self.conv_filters)}; "
                 f"received {pool_after!r}"
             )
         self.grid_layers = []
@@ -229,17 +232,18 @@ class ConvolutionalClassifier(GridModel, architectures=CONVOLUTIONAL_CLASSIFIER)
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class PatchAttentionClassifier(GridModel, architectures=PATCH_ATTENTION_CLASSIFIER):
-    """Classifies images by one self-attention between their patches.
+    """Classify images by one layer of self-attention between their patches.
 
-    The pixels of a patch are an entity. The outputs of all patches are concatenated, so each patch
-    has separate weights for the classes, and needs no other code of its position. Patch (row,
-    column) is entity `row * columns + column`.
+    Each patch is an entity whose features are its pixels. A dense layer maps the concatenated
+    outputs of all patches to the logits. It has separate weights for each patch, so the model needs
+    no position encoding. Patch (row, column) is entity `row * columns + column`.
 
     Args:
         num_classes: K, the number of classes.
         patch_size: edge of a patch, in pixels.
-        num_heads: H, heads of the attention.
-        key_size: size of queries, keys and values, per head; `None` is the pixels of a patch.
+        num_heads: H, number of heads of the attention.
+        key_size: size of queries, keys and values, per head. `None` means the number of values in a
+            patch.
         kernel_initializer: initialiser of every matrix.
 
     Call arguments:
@@ -247,11 +251,13 @@ class PatchAttentionClassifier(GridModel, architectures=PATCH_ATTENTION_CLASSIFI
         return_attention_scores: whether to return the attention as well.
 
     Returns:
-        Logits `(B, K)`, float32 also under a mixed policy. With `return_attention_scores`, a pair
-        of the logits and a dict `"round_1"` -> attention `(B, H, N, N)`.
+        Logits `(B, K)`, float32 also under a mixed-precision policy. With
+        `return_attention_scores`, a pair of the logits and a dict `"round_1"` -> attention
+        `(B, H, N, N)`.
 
     Raises:
-        InvalidInput: for an argument out of its range, or images that patches do not tile.
+        InvalidInput: for an argument out of its range, or for images whose size is not a multiple
+            of `patch_size`.
 
     Example:
 
@@ -302,8 +308,8 @@ class PatchAttentionClassifier(GridModel, architectures=PATCH_ATTENTION_CLASSIFI
         _, height, width, _ = inputs_shape
         if height % self.patch_size or width % self.patch_size:
             raise InvalidInput(
-                f"patches of {self.patch_size} x {self.patch_size} pixels must tile the image; "
-                f"received the shape {tuple(inputs_shape)}"
+                f"the height and width of images must be multiples of patch_size="
+                f"{self.patch_size}; received the shape {tuple(inputs_shape)}"
             )
         return height // self.patch_size, width // self.patch_size
 
@@ -328,7 +334,7 @@ class PatchAttentionClassifier(GridModel, architectures=PATCH_ATTENTION_CLASSIFI
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class MLPClassifier(GridModel, architectures=MLP_CLASSIFIER):
-    """Classifies images with dense layers on all pixels.
+    """Classify images with dense layers that read all pixels.
 
     Args:
         num_classes: K, the number of classes.
@@ -339,7 +345,7 @@ class MLPClassifier(GridModel, architectures=MLP_CLASSIFIER):
         images: `(B, height, width, C)`, values in [0, 1].
 
     Returns:
-        Logits `(B, K)`, float32 also under a mixed policy.
+        Logits `(B, K)`, float32 also under a mixed-precision policy.
 
     Raises:
         InvalidInput: for an argument out of its range, or images of a shape that does not fit.

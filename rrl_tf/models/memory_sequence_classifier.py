@@ -1,4 +1,4 @@
-"""Sequence classifier with an exchangeable memory."""
+"""Define `MemorySequenceClassifier`, a sequence classifier with a choice of memories."""
 
 from __future__ import annotations
 
@@ -20,31 +20,34 @@ CORES = ("relational_memory", "lstm", "transformer")
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class MemorySequenceClassifier(BaseModel, architectures=MEMORY_SEQUENCE_CLASSIFIER):
-    """Reads a sequence into a memory and classifies the last memory.
+    """Classify sequences by the last output of a recurrent core or a causal transformer.
 
-    A core reads the sequence `(B, T, F)`; ReLU layers map its last output to a logit for every
-    class. The core is an argument, to compare a memory whose slots attend to each other with other
-    memories of the same size.
+    The core reads the sequence `(B, T, F)`. ReLU layers and a linear layer map its last output to
+    the logits. Use the argument `core` to compare the Relational Memory with other memories of the
+    same size.
 
     Args:
         num_classes: C, the number of classes.
         core: `"relational_memory"`, `"lstm"` or `"transformer"`.
-        core_arguments: dict of arguments of the core: of `RelationalMemory`; of
-            `keras.layers.LSTM`; or `width` and `num_blocks` of the transformer and arguments of its
-            `CausalTransformerBlock`s. The transformer gets positions from the causal mask only.
+        core_arguments: dict of arguments of the core:
+
+            - `"relational_memory"`: arguments of `RelationalMemory`;
+            - `"lstm"`: arguments of `keras.layers.LSTM`;
+            - `"transformer"`: `width`, `num_blocks` and the arguments of `CausalTransformerBlock`.
+              The causal mask is its only information about positions.
         hidden_units: sizes of the ReLU layers after the core.
 
     Call arguments:
         sequences: `(B, T, F)`.
         training: whether to apply dropout.
-        mask: `(B, T)`, true for real steps.
+        mask: `(B, T)`, false for masked steps.
         return_attention_scores: whether to return the attention as well.
 
     Returns:
-        Logits `(B, C)`, float32 also under a mixed policy. With `return_attention_scores`, a pair
-        of the logits and a dict of the attention of the core's blocks, `"block_1"` and so on:
-        `(B, T, H, N, N)` for a Relational Memory, `(B, H, T, T)` for a transformer. The dict is
-        empty for an LSTM.
+        Logits `(B, C)`, float32 also under a mixed-precision policy. With
+        `return_attention_scores`, a pair of the logits and a dict `"block_1"`, `"block_2"`, ... ->
+        attention of the core's blocks: `(B, T, H, N, N)` for a Relational Memory, `(B, H, T, T)`
+        for a transformer. The dict is empty for an LSTM.
 
     Raises:
         InvalidInput: for an argument out of its range, or inputs of another rank.
@@ -89,7 +92,7 @@ class MemorySequenceClassifier(BaseModel, architectures=MEMORY_SEQUENCE_CLASSIFI
             keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"hidden_{i}")
             for i, units in enumerate(self.hidden_units, start=1)
         ]
-        # Full precision under a mixed policy: the loss takes differences of logits.
+        # float32 also under a mixed-precision policy, because the loss subtracts logits.
         self.head = keras.layers.Dense(
             self.num_classes, dtype=self.dtype_policy.variable_dtype, name="head"
         )
@@ -127,9 +130,9 @@ class MemorySequenceClassifier(BaseModel, architectures=MEMORY_SEQUENCE_CLASSIFI
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class _CausalTransformer(keras.layers.Layer):
-    """Causal blocks over projected inputs, with the output `(B, width)` of the last position.
+    """Causal transformer that returns the output `(B, width)` at the last position.
 
-    The last position attends to all others, so it corresponds to the last state of an RNN.
+    The last position attends to all others, so its output corresponds to the last state of an RNN.
     """
 
     def __init__(self, width, num_blocks=1, dtype=None, name=None, **block_arguments):

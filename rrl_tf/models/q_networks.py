@@ -1,4 +1,4 @@
-"""Dense and convolutional Q networks, as plain Keras models."""
+"""Define functions that return dense and convolutional Q networks as plain Keras models."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rrl_tf.layers import RandomShift
 def dense_q_network(
     num_actions: int, hidden_units: Sequence[int] = (128, 128), dtype: str | None = None
 ) -> keras.Sequential:
-    """Return a network from vectors `(B, F)` to Q values `(B, A)`, float32.
+    """Return a network that maps vectors `(B, F)` to float32 Q values `(B, A)`.
 
     Args:
-        num_actions: A.
+        num_actions: A, the number of actions.
         hidden_units: sizes of the ReLU layers.
-        dtype: dtype policy of the hidden layers; by default Keras' global policy.
+        dtype: dtype policy of the hidden layers. `None` means Keras' global policy.
 
     Example:
         >>> network = dense_q_network(2)
@@ -32,16 +32,16 @@ def grid_q_network(
     hidden_units: Sequence[int] = (51,),
     dtype: str | None = None,
 ) -> keras.Sequential:
-    """Return a network from grids `(B, height, width, F)` to Q values `(B, A)`, float32.
+    """Return a network that maps grids `(B, height, width, F)` to float32 Q values `(B, A)`.
 
-    A baseline for relational networks: 3 x 3 convolutions that keep the size, then ReLU layers on
-    all cells together.
+    The network is a baseline for relational networks. It has 3 x 3 convolutions, which keep the
+    size of the grid, and ReLU layers that read all cells.
 
     Args:
-        num_actions: A.
+        num_actions: A, the number of actions.
         filters: channels of the convolutions.
         hidden_units: sizes of the ReLU layers.
-        dtype: dtype policy of the hidden layers; by default Keras' global policy.
+        dtype: dtype policy of the hidden layers. `None` means Keras' global policy.
 
     Example:
         >>> network = grid_q_network(4)
@@ -62,16 +62,17 @@ def convolutional_q_network(
     random_shift: int = 0,
     dtype: str | None = None,
 ) -> keras.Sequential:
-    """Return a network from images `(B, height, width, C)` in [0, 1] to Q values `(B, A)`, float32.
+    """Return a network that maps images `(B, height, width, C)` to float32 Q values `(B, A)`.
 
-    Three convolutions and a dense layer, each with a ReLU, for images of at least 36 x 36 pixels.
+    The network has three convolutions and a dense layer, each with a ReLU. Images have values in
+    [0, 1] and at least 36 x 36 pixels.
 
     Args:
-        num_actions: A.
+        num_actions: A, the number of actions.
         filters: channels of the three convolutions.
         hidden_units: sizes of the ReLU layers.
         random_shift: largest random shift of images in training, in pixels (`RandomShift`).
-        dtype: dtype policy of the hidden layers; by default Keras' global policy.
+        dtype: dtype policy of the hidden layers. `None` means Keras' global policy.
 
     Example:
         >>> network = convolutional_q_network(18)

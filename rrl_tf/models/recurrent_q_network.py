@@ -1,4 +1,4 @@
-"""Q network with a memory."""
+"""Define `RecurrentQNetwork`, a Q network with a memory."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ ACTIVATIONS = ("relu", "leaky_relu", "elu", "gelu", "silu", "tanh")
 
 
 class DenseEncoder(keras.layers.Layer):
-    """Embeds an observation of any shape with ReLU layers, without entities or attention.
+    """Embed an observation of any shape with ReLU layers, without entities or attention.
 
     Args:
-        hidden_units: sizes of the layers.
+        hidden_units: sizes of the ReLU layers.
     """
 
     def __init__(
@@ -84,64 +84,76 @@ class DenseEncoder(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
-    """Computes Q values from the current observation and a memory of earlier steps.
+    """Compute Q values from the current observation and a memory of earlier steps.
 
     An encoder embeds the observation. The embedding, the previous action and the previous reward
-    feed a recurrent core, and a dense network reads the embedding and the core's output. With
-    `memory_input="entities"` the slots of a Relational Memory attend to the encoder's entities
-    themselves and to one row for action and reward.
+    are the inputs of a recurrent core. A dense network maps the embedding and the output of the
+    core to the Q values. With `memory_input="entities"`, the slots of a Relational Memory attend to
+    the entities of the encoder and to one additional entity for the previous action and reward.
 
-    The memory is an argument and a result. `call` takes one step and `unroll` a sequence; both give
-    the same numbers. The memory, `(B, M)` float32, is the whole state between two steps; a network
-    without memory has M = 0.
+    The memory, `(B, M)` float32, is an argument and a result, and the whole state between two
+    steps. A network without memory has M = 0. `call` computes one step and `unroll` a sequence.
+    Both return the same numbers.
 
     Args:
         num_actions: A, the number of actions.
         core: `"relational_memory"`, `"lstm"`, `"window"` (a causal transformer over the last
             steps), or `"none"`.
-        core_arguments: dict of arguments of the core: of `RelationalMemoryCell`; `units` of an
-            LSTM; for both, `time_scale`, the largest number of steps that units initially remember
-            (Tallec and Ollivier, 2018); `context_length` K, `width`, `num_blocks` and arguments of
-            `CausalTransformerBlock` for a window; or `units` of the dense layer that replaces the
-            memory for none. For all, `unroll`: whether to unroll the loop over a sequence. By
-            default a Relational Memory loops, because that traces in a tenth of the time, and the
-            others unroll, because the loop would cost more than their small steps.
-        encoder: `"relational"` for a grid `(height, width, F)`, or `"dense"` for any observation,
-            flattened.
-        encoder_arguments: dict of arguments: of `RelationalQNetwork`, from `conv_filters` to
-            `readout_cell`; or `hidden_units` of the ReLU layers of a dense encoder.
-        memory_input: input of a Relational Memory, the encoder's `"vector"` or its `"entities"`.
-            The other cores take a vector.
+        core_arguments: dict of arguments of the core:
+
+            - `"relational_memory"`: arguments of `RelationalMemoryCell`, and `time_scale`;
+            - `"lstm"`: `units` and `time_scale`;
+            - `"window"`: the number of steps `context_length`, `width`, `num_blocks` and arguments
+              of `CausalTransformerBlock`;
+            - `"none"`: `units` of the dense layer that replaces the memory.
+
+            `time_scale` is the largest number of steps that units remember before training (Tallec
+            and Ollivier, 2018). All cores have `unroll`: whether to unroll the loop over a
+            sequence. A Relational Memory does not by default, because a loop is traced ten times
+            faster. The other cores do, because a loop would cost more than their small steps.
+        encoder: `"relational"` for a grid `(height, width, F)`, or `"dense"` for an observation of
+            any shape, which is flattened.
+        encoder_arguments: dict of arguments of the encoder: those of `RelationalQNetwork` from
+            `conv_filters` to `readout_cell`, or `hidden_units` of the dense encoder.
+        memory_input: input of a Relational Memory: `"vector"`, the encoder's readout, or
+            `"entities"`, the encoder's entities. The other cores support `"vector"` only.
         hidden_units: sizes of the dense layers after the memory.
-        dueling: whether the Q values are `V + A - mean(A)` of a state value and advantages (Wang
-            et al., 2016).
-        kernel_initializer: initialiser of the matrices outside encoder and core.
-        head_initializer: initialiser of the last matrix; with `"zeros"` all Q values start at 0.
+        dueling: whether the Q values are `V + A - mean(A)`, from the value of the state and the
+            advantages of the actions (Wang et al., 2016).
+        kernel_initializer: initialiser of the matrices outside the encoder and the core.
+        head_initializer: initialiser of the last matrix. With `"zeros"`, all Q values are 0 before
+            training.
         hidden_activation: activation of the layers after the memory: `"relu"`, `"leaky_relu"`,
-            `"elu"`, `"gelu"`, `"silu"` or `"tanh"`. With rare rewards, all ReLUs can be inactive in
-            most states, which then share one value without a gradient; units of `"leaky_relu"`
-            always have one (Maas et al., 2013).
+            `"elu"`, `"gelu"`, `"silu"` or `"tanh"`. If rewards are rare, all ReLUs may become
+            inactive in most states. These states then have the same Q values and no gradient.
+            `"leaky_relu"` always has a gradient (Maas et al., 2013).
 
     Call arguments:
         inputs: dict of `"observation"` `(B, ...)`, preprocessed; `"previous_action"` `(B,)` int, -1
             at the start of an episode; `"previous_reward"` `(B,)`.
-        memory: `(B, M)`, from `initial_memory` or the previous call; by default the initial memory.
+        memory: `(B, M)`, from `initial_memory` or the previous call. `None` means the initial
+            memory.
         training: whether to apply dropout.
         return_attention_scores: whether to return the attention as well.
         return_gates: whether to return the gates as well.
-        removed: `(B, N)` bool, entities of a relational encoder that no entity attends to.
+        removed: `(B, N)` bool, true for entities of a relational encoder that no entity attends to.
+            `None` means that no entities are removed.
 
     Returns:
-        Q values `(B, A)` and the next memory `(B, M)`, float32 also under a mixed policy. Then,
-        with `return_attention_scores`, a dict of attention `(B, H, N, S)`: `"round_1"` and so on of
-        the encoder, `"block_1"` and so on of the memory, where N and S count the slots and, after
-        them, the inputs of the memory, or the K steps of a window, oldest first. Then, with
-        `return_gates`, a dict `"input"`, `"forget"` and, for an LSTM, `"output"` of gates between 0
-        and 1: `(B, mem_slots, units)` or `(B, units)`.
+        A tuple of
+
+        - the Q values `(B, A)`, float32 also under a mixed-precision policy;
+        - the next memory `(B, M)`;
+        - with `return_attention_scores`, a dict name -> attention `(B, H, N, S)`. `"round_1"`,
+          `"round_2"`, ... are the rounds of the encoder, and `"block_1"`, ... are the blocks of the
+          memory. Rows and columns of the latter are the slots, followed by the inputs of the
+          memory, or the K steps of a window, the oldest first;
+        - with `return_gates`, a dict name -> gates between 0 and 1, `(B, mem_slots, units)` or, for
+          an LSTM, `(B, units)`. The names are `"input"`, `"forget"` and, for an LSTM, `"output"`.
 
     Raises:
-        InvalidInput: for an argument out of its range, inputs of other keys, shapes or dtypes, or a
-            memory of another batch or size.
+        InvalidInput: for an argument out of its range, for inputs with wrong keys, shapes or
+            dtypes, or for a memory with a wrong shape.
 
     Example:
 
@@ -159,7 +171,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         - [Maas et al., 2013](https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf)
     """
 
-    _default_save_signature = None  # or Keras traces a call with `build`'s shapes at every export
+    _default_save_signature = None  # else, every export traces a call with the shapes of `build`
 
     def __init__(
         self,
@@ -221,7 +233,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
                     "memory_input='entities' must have a grid of known size; "
                     f"received the shape {shape}"
                 )
-            # Action and reward become one more entity, of the size of the others.
+            # The previous action and reward become an additional entity.
             self.previous_row = make_dense(self, "previous_row", features, previous)
             core_shape = (None, None, nodes + 1, features)
         self.core_layer.build(core_shape)
@@ -234,11 +246,14 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         return self.core_layer.memory_size
 
     def initial_memory(self, batch_size: int | Tensor) -> Tensor:
-        """Return the memory at the start of episodes, `(batch_size, M)`: zeros, or identities."""
+        """Return the memory at the start of an episode, `(batch_size, M)`.
+
+        It is the cell's initial memory for a Relational Memory, and zeros for the other cores.
+        """
         return ops.cast(self.core_layer.initial_memory(batch_size), self.variable_dtype)
 
     def reset_memory(self, memory: Tensor, first: Tensor) -> Tensor:
-        """Return the memory `(B, M)`, reset where `first`, `(B,)` bool, is true."""
+        """Return the memory `(B, M)`, reset to its initial value where `first` `(B,)` is true."""
         initial = self.initial_memory(ops.shape(memory)[0])
         return ops.where(ops.cast(first, "bool")[:, None], initial, memory)
 
@@ -246,8 +261,8 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         """Return the recurrent state at the start of episodes.
 
         Returns:
-            A dict: `memory` `(batch_size, M)`, and the inputs `previous_action` `(batch_size,)`
-            int32, which is -1, and `previous_reward` `(batch_size,)` float32, which is 0.
+            A dict of `memory` `(batch_size, M)` and the inputs `previous_action` (-1, int32) and
+            `previous_reward` (0, float32), both `(batch_size,)`.
         """
         none = ops.zeros((batch_size,), "int32")
         return {
@@ -259,13 +274,13 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
     def next_state(
         self, memory: Tensor, action: Tensor, reward: Tensor, over: Tensor
     ) -> dict[str, Tensor]:
-        """Return the recurrent state after a step: the initial one where an episode is over.
+        """Return the recurrent state after a step, or the initial state if the episode is done.
 
         Args:
             memory: `(B, M)` as `call` returned it.
             action: `(B,)` int32 actions taken.
             reward: `(B,)` float32 rewards received.
-            over: `(B,)` bool, the episode has ended.
+            over: `(B,)` bool, whether the episode is done.
         """
         over = ops.cast(over, "bool")
         return {
@@ -299,24 +314,25 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         return_attention_scores: bool = False,
         return_gates: bool = False,
     ) -> tuple[Any, ...]:
-        """Run over sequences, with the same numbers as one `call` per step, and faster.
+        """Process sequences; faster than one `call` per step, with the same numbers.
 
         Args:
-            inputs: those of `call` with a time axis of known length: `(B, T, ...)`, `(B, T)` and
-                `(B, T)`.
-            memory: `(B, M)`, before the first step; by default the initial memory.
-            first: `(B, T)` bool, true for the first step of an episode, which ignores memory,
-                action and reward from before it; by default no step is.
+            inputs: the inputs of `call` with a time axis of known length: `(B, T, ...)`, `(B, T)`
+                and `(B, T)`.
+            memory: `(B, M)`, the memory before the first step. `None` means the initial memory.
+            first: `(B, T)` bool, true for the first step of an episode. Such a step ignores the
+                memory, the action and the reward of the previous step. `None` means that no episode
+                starts within the sequences.
             training: whether to apply dropout.
             return_attention_scores: whether to return the attention as well.
             return_gates: whether to return the gates as well.
 
         Returns:
-            Q values `(B, T, A)` and the memory after every step `(B, T, M)`; then attention and
-            gates as in `call`, with time as the second axis.
+            A tuple of Q values `(B, T, A)`, the memory after every step `(B, T, M)`, and optionally
+            attention and gates as in `call`, with time as the second axis.
 
         Raises:
-            InvalidInput: as `call`, and if T is unknown or 0.
+            InvalidInput: as for `call`, or if T is unknown or 0.
 
         Example:
 
@@ -339,7 +355,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         return self._run(inputs, memory, first, training, return_attention_scores, return_gates)
 
     def _check_inputs(self, inputs, memory, first, num_axes):
-        """Raise an `InvalidInput` for unfit inputs, whose leading axes are B, or B and T."""
+        """Raise an `InvalidInput` for wrong inputs; `num_axes` is 1 for `(B, ...)`, 2 with time."""
         observation = _observation(inputs)
         if inputs.keys() != set(INPUTS):
             raise _not_the_inputs(inputs)
@@ -358,8 +374,8 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             if shape is None or not same_shape(shape, expected[name]):
                 received = type(value).__name__ if shape is None else f"the shape {tuple(shape)}"
                 raise InvalidInput(
-                    f"`{name}` must be an array of the shape {expected[name]} with this network "
-                    f"and batch; received {received}"
+                    f"`{name}` must be an array of the shape {expected[name]}, which this network "
+                    f"needs for this batch; received {received}"
                 )
         dtype = keras.backend.standardize_dtype(inputs["previous_action"].dtype)
         if not keras.backend.is_int_dtype(dtype):  # a cast could change the action
@@ -371,7 +387,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             )
 
     def _run(self, inputs, memory, first, training, return_attention, return_gates, removed=None):
-        """Return Q values, memories, and optionally attention and gates, of sequences."""
+        """Return the results of `unroll`; `call` uses it for sequences of one step."""
         observation = inputs["observation"]
         times = observation.shape[1]
         views = ops.reshape(observation, (-1, *observation.shape[2:]))  # all in one batch
@@ -402,7 +418,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         return tuple(results)
 
     def _previous(self, inputs, first):
-        """Return the previous action, one-hot, and the previous reward, `(B, T, A + 1)`."""
+        """Return the one-hot previous action and the previous reward, `(B, T, A + 1)`."""
         action, reward = inputs["previous_action"], inputs["previous_reward"]
         if first is not None:
             action = ops.where(first, -1, action)
@@ -411,13 +427,13 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         return ops.concatenate([action, ops.cast(reward, action.dtype)[..., None]], axis=-1)
 
     def _memory_inputs(self, views, removed, vector, entities, previous):
-        """Return the memory's input at every step, and its visible rows or None for all."""
+        """Return the inputs of the memory, and the mask of their visible rows (None for all)."""
         if self.previous_row is None:
             return ops.concatenate([vector, previous], axis=-1), None
         times = previous.shape[1]
         visible = self.encoder_layer.visible(views, removed)
         if visible is not None:
-            # Invisible rows get no attention, but the gates read all rows, so these are zeros.
+            # Invisible rows are set to 0: they get no attention, but the gates read all rows.
             entities = entities * ops.cast(visible, entities.dtype)[..., None]
             visible = split_time(visible, times)
             visible = ops.concatenate([visible, ops.ones_like(visible[..., :1])], axis=-1)
@@ -435,7 +451,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
                 preprocessor sets arguments of a relational encoder.
 
         Raises:
-            InvalidInput: for an unknown name, with a list of the known names.
+            InvalidInput: if the name is unknown; the message lists the known names.
 
         Example:
 
@@ -453,7 +469,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
 
 
 def _observation(inputs):
-    """Return the observation of a dict of inputs, or its shape."""
+    """Return the entry `"observation"` of a dict of inputs or of shapes."""
     if not isinstance(inputs, Mapping) or "observation" not in inputs:
         raise _not_the_inputs(inputs)
     return inputs["observation"]

@@ -1,4 +1,4 @@
-"""Q networks over the cells of a grid, which attend to each other."""
+"""Define `RelationalQNetwork`, a Q network with attention between the cells of a grid."""
 
 from __future__ import annotations
 
@@ -33,20 +33,23 @@ READOUTS = ("max", "flatten", "cell", "feature")
 
 
 class RelationalEncoder(GridModel):
-    """Embeds a grid: convolutions, rounds of message passing between the cells, and a readout.
+    """Embed a grid by convolutions, rounds of message passing between the cells, and a readout.
 
-    `RelationalQNetwork` extends it and documents the arguments; `RecurrentQNetwork` contains one.
+    `RelationalQNetwork` is a subclass and documents the arguments. `RecurrentQNetwork` contains an
+    encoder.
 
     Call arguments:
         observation: preprocessed observation `(B, height, width, F)`.
         training: whether to apply dropout.
-        every_entity: whether the last round updates all entities, even if the readout needs one.
-        removed: `(B, N)` bool, entities that no entity attends to in any round.
+        every_entity: whether the last round updates all entities even if the readout needs only
+            one.
+        removed: `(B, N)` bool, true for entities that no entity attends to in any round.
 
     Returns:
-        The readout `(B, read_size)`; the entities `(B, N, features)`, or the only one that the
-        readout needs `(B, 1, features)`; and a dict `"round_1"`, `"round_2"`, ... -> attention,
-        where the last has a row for each of these entities.
+        A tuple of the readout `(B, read_size)`, the entities `(B, N, features)` and a dict
+        `"round_1"`, `"round_2"`, ... -> attention. Without `every_entity`, if the readout needs one
+        entity only, the entities are `(B, 1, features)` and the last round has one row of
+        attention.
     """
 
     def __init__(
@@ -75,8 +78,8 @@ class RelationalEncoder(GridModel):
         for name, value in (("cell", readout_cell), ("feature", readout_feature)):
             if (value is not None) != (readout == name):
                 raise InvalidInput(
-                    f"`readout_{name}` must be given if and only if readout is {name!r}, here "
-                    f"{readout!r}; received {value!r}"
+                    f"`readout_{name}` must be given if and only if readout={name!r}; received "
+                    f"{value!r} and readout={readout!r}"
                 )
         super().__init__(**kwargs)
         self.conv_filters = positive_ints("conv_filters", conv_filters)
@@ -106,7 +109,7 @@ class RelationalEncoder(GridModel):
         self.relations = self._relations()
 
     def _check_max_entities(self):
-        """Raise an `InvalidInput` if leaving out invisible entities could change the result."""
+        """Raise an `InvalidInput` if `max_entities` could change the Q values."""
         if self.max_entities is None:
             return
         relates_all = self._relates_all or self._norms_all
@@ -212,7 +215,7 @@ class RelationalEncoder(GridModel):
         every_entity: bool = False,
         removed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        self.grid_shape(observation.shape)  # Keras raises for a grid that is too small
+        self.grid_shape(observation.shape)  # Keras raises an error for a grid that is too small
         x = self._cells(observation, training)
         _, height, width, features = ops.shape(x)
         x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
@@ -221,7 +224,7 @@ class RelationalEncoder(GridModel):
         visible, entity = self.visible(observation, removed), self._only_entity(width)
         if self.max_entities is not None:
             first = self._is_read(observation, width)
-            if every_entity:  # the same entities are related as in a bounded call
+            if every_entity:  # attend only to entities that a call without it would gather
                 visible = ops.logical_and(visible, self._slots(visible, first) >= 0)
             else:
                 x, visible = self._gather(x, visible, first)
@@ -237,7 +240,7 @@ class RelationalEncoder(GridModel):
         return self._read(entities, width, observation), entities, attention
 
     def visible(self, observation: Tensor, removed: Tensor | None = None) -> Tensor | None:
-        """Return the entities that may be attended to, `(B, N)` bool, or `None` for all."""
+        """Return the mask `(B, N)` of entities that may be attended to, or `None` for all."""
         visible = None
         if self.unseen_feature is not None:
             visible = self._of_nodes(observation, self.unseen_feature) < 0.5
@@ -251,14 +254,15 @@ class RelationalEncoder(GridModel):
         return without_removed(visible, removed, self._nodes_shape(observation.shape)[:2])
 
     def _of_nodes(self, observation, feature):
-        """Return one feature of the observation for every node, `(B, N)`."""
+        """Return one feature of the observation for every entity, `(B, N)`."""
         _, height, width, _ = ops.shape(observation)
         return ops.reshape(observation[..., feature], (-1, height * width))
 
     def _gather(self, x, visible, first):
-        """Return the visible entities `(B, max_entities, F)`, `first` before others, and a mask.
+        """Return the visible entities `(B, max_entities, F)`, where `first` is at 0, and a mask.
 
-        On a CPU a product with zeros and ones is faster than a sort and a gather, and it is exact.
+        On a CPU, a matrix product with zeros and ones is faster than a sort and a gather, and it is
+        exact.
         """
         slots = self._slots(visible, first)
         chosen = ops.one_hot(slots, self.max_entities, axis=1, dtype=x.dtype)
@@ -268,32 +272,32 @@ class RelationalEncoder(GridModel):
         return ops.matmul(chosen, x), ops.where(row == 0, first_visible, is_used)
 
     def _slots(self, visible, first):
-        """Return the slot of each node `(B, N)`: 0 for `first`, -1 for no slot."""
+        """Return the index of each entity after `_gather`, `(B, N)`: 0 for `first`, -1 for none."""
         others = ops.logical_and(visible, ops.logical_not(first))
         counted = ops.cumsum(ops.cast(others, "int32"), axis=1)
         slots = ops.where(first, 0, ops.where(others, counted, -1))
-        return ops.where(slots < self.max_entities, slots, -1)  # PyTorch's one-hot needs the bound
+        return ops.where(slots < self.max_entities, slots, -1)  # PyTorch's one-hot checks the bound
 
     def _only_entity(self, width):
-        """Return the index of the only node that the last round has to update, or `None`."""
+        """Return the index of the only entity that the last round has to update, or `None`."""
         if self.readout != "cell" or self._relates_all:
             return None
         return self._read_index(width)
 
     def _read_index(self, width):
-        """Return the index of the node of `readout_cell`."""
+        """Return the index of the entity of `readout_cell`."""
         row, column = self.readout_cell
         return row * width + column
 
     def _is_read(self, observation, width):
-        """Return which node the readout needs, `(B, N)` or `(1, N)` bool."""
+        """Return a mask of the entity that the readout needs, `(B, N)` or `(1, N)`."""
         if self.readout == "feature":
             return self._of_nodes(observation, self.readout_feature) > 0.5
         _, height, width, _ = ops.shape(observation)
         return ops.arange(height * width)[None] == self._read_index(width)
 
     def _read(self, nodes, width, observation):
-        """Return the readout `(B, read_size)` of nodes `(B, N, F)` on a grid of that width."""
+        """Return the readout `(B, read_size)` of entities `(B, N, F)`, for a grid of this width."""
         if self.readout == "max":
             return ops.max(nodes, axis=1)
         if self.readout == "cell":
@@ -308,50 +312,50 @@ class RelationalEncoder(GridModel):
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
-    """Computes the Q values of a grid observation by attention between the cells of the grid.
+    """Compute Q values of a grid observation by attention between the cells of the grid.
 
-    Convolutions turn every cell, or every patch of an image, into an entity; coordinates or learned
-    positions give its place; rounds of message passing relate the entities; and a readout turns
-    them into one vector for a dense network. Cell (row, column) of an input `(B, height, width, F)`
-    is entity `row * width + column` if the convolutions keep the size.
+    Convolutions turn every cell, or every patch of an image, into an entity. Coordinates or learned
+    vectors encode its position. Rounds of message passing update the entities. A readout reduces
+    them to one vector, which a dense network maps to the Q values. If the convolutions keep the
+    size, cell (row, column) of an input `(B, height, width, F)` is entity `row * width + column`.
 
     Args:
         num_actions: A, the number of actions.
         conv_filters: channels of each convolution.
         hidden_units: sizes of the ReLU layers after the readout.
-        dueling: whether the Q values are `V + A - mean(A)` of a state value and advantages (Wang
-            et al., 2016).
+        dueling: whether the Q values are `V + A - mean(A)`, from the value of the state and the
+            advantages of the actions (Wang et al., 2016).
         output_activation: activation of the Q values.
         **kwargs: other arguments of the encoder:
 
-            - `conv_kernel_size`: edge of the kernels in cells: one for all convolutions, or one
-              for each.
+            - `conv_kernel_size`: edge of the kernels in cells: an int for all convolutions, or a
+              sequence with one size for each.
             - `conv_padding`: `"valid"`; or, to keep the size, `"same"` (zeros on all sides) or
               `"top_left"` (zeros above and to the left).
             - `conv_activation`: activation of the convolutions.
             - `coordinates`: arguments of `AppendCoordinates`, or `None` for no coordinates.
             - `position_embedding`: whether to add a learned vector for every cell.
-            - `block`: arguments of `RelationalBlock`. With a `max_offset`, positions are relative:
-              a learned bias for the offset between two cells, on grids of any size.
+            - `block`: arguments of `RelationalBlock`. With a `max_offset`, the model learns a bias
+              for the offset between two cells and works on grids of any size.
             - `num_rounds`: number of rounds of message passing.
             - `share_weights`: whether the rounds share their weights.
             - `unseen_feature`: index of the observation's feature that is 1 in an invisible cell.
-              Entities attend to visible cells only. `None` if all cells are visible.
-            - `readout`: `"max"` (maximum of every feature over the entities, of any number),
-              `"flatten"`, `"cell"` (`readout_cell` only, so that information about other cells
-              must reach it by attention) or `"feature"` (only the cell that `readout_feature`
-              marks).
-            - `readout_cell`: (row, column) of that cell, after the convolutions.
+              Entities attend to visible cells only. `None` means that all cells are visible.
+            - `readout`: one of `"max"`, the maximum of every feature over the entities, whose
+              number may vary; `"flatten"`, all entities; `"cell"`, only the entity of
+              `readout_cell`, so that information about other cells must reach it by attention;
+              `"feature"`, only the entity that `readout_feature` marks.
+            - `readout_cell`: (row, column) of the cell in the grid after the convolutions.
             - `kernel_initializer`: initialiser of every matrix.
-            - `readout_feature`: index of the observation's feature that is 1 in one cell, that of
-              the agent, and 0 elsewhere.
-            - `max_entities`: upper bound of the number of visible cells, which needs an
-              `unseen_feature`. Only that many entities are computed, with the same Q values, unless
-              the call returns attention. Visible cells beyond the bound, in the order of the
-              entities, are left out.
-            - `conv_strides`: step of the kernels: one for all convolutions, or one for each.
-            - `conv_pool`: edge of the max-pooling after a convolution: one for all, or one for
-              each; 1 for no pooling.
+            - `readout_feature`: index of the observation's feature that is 1 in the cell of the
+              agent and 0 elsewhere.
+            - `max_entities`: upper bound of the number of visible cells; requires an
+              `unseen_feature`. The model then computes only this number of entities, unless the
+              call returns attention. The Q values are the same. If more cells are visible, the
+              last ones are left out.
+            - `conv_strides`: stride of the convolutions: an int, or a sequence.
+            - `conv_pool`: edge of the max-pooling after the convolutions: an int, or a sequence. 1
+              means no pooling.
             - `random_shift`: largest random shift of observations in training, in cells
               (`RandomShift`).
 
@@ -359,12 +363,13 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         observation: preprocessed observation `(B, height, width, F)`.
         training: whether to apply dropout and shift observations.
         return_attention_scores: whether to return the attention as well.
-        removed: `(B, N)` bool, entities that no entity attends to in any round, as if they were
-            absent. The readout still reads them.
+        removed: `(B, N)` bool, true for entities that no entity attends to in any round. The
+            readout still includes them. `None` means that no entities are removed.
 
     Returns:
-        Q values `(B, A)`, float32 also under a mixed policy. With `return_attention_scores`, a pair
-        of the Q values and a dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
+        Q values `(B, A)`, float32 also under a mixed-precision policy. With
+        `return_attention_scores`, a pair of the Q values and a dict `"round_1"`, `"round_2"`, ...
+        -> attention `(B, H, N, N)`.
 
     Raises:
         InvalidInput: for an argument out of its range, or an observation of another shape.
@@ -413,7 +418,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         return_attention_scores: bool = False,
         removed: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
-        # Returned attention has all rows, even if the readout needs one cell.
+        # Returned attention has the rows of all entities, even if the readout needs only one.
         x, _, attention = super().call(observation, training, return_attention_scores, removed)
         for layer in [*self.hidden, self.head]:
             x = layer(x)
@@ -426,23 +431,21 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     ) -> Self:
         """Return a named architecture with new weights, or a pretrained model.
 
-        The preprocessor knows the features of an observation. With it, `"fast"` attends to visible
-        cells only and reads the agent's cell: a fixed cell, or the cell that a feature marks, or by
-        `"max"` if the preprocessor knows neither. Without a preprocessor all cells are visible and
-        the readout is `"max"`. Number and shape of the weights are the same. Architectures other
-        than `"fast"` and `"fast-relative"` do not use the preprocessor.
+        A preprocessor sets `unseen_feature` and the readout of `"fast"` and `"fast-relative"`.
+        Other architectures do not use it. The readout is the agent's cell, which is fixed or marked
+        by a feature, or `"max"` if the preprocessor has neither. Without a preprocessor, all cells
+        are visible and the readout is `"max"`. The weights have the same shapes in all these cases.
 
         Args:
-            name: name of an architecture or of a pretrained model, one of `presets`;
-                `rrl_tf.models.architectures` has the numbers and sources of the architectures.
-            preprocessor: object with an `unseen_feature` (index or `None`), an `agent_cell` ((row,
-                column) or `None`) and an `agent_feature` (index or `None`), as that of a task.
-            **overrides: `load_weights`, as for other models, and arguments that replace the
-                architecture's and the preprocessor's. A dict (`block=`, `coordinates=`) replaces
-                single entries of the architecture's dict.
+            name: as in `BaseModel.from_preset`.
+            preprocessor: object with the attributes `unseen_feature` (index or `None`),
+                `agent_cell` ((row, column) or `None`) and `agent_feature` (index or `None`), such
+                as the `preprocessor` of a task.
+            **overrides: `load_weights`, and arguments that replace those of the architecture and
+                the preprocessor; see `BaseModel.from_preset`.
 
         Raises:
-            InvalidInput: for an unknown name, with a list of the known names.
+            InvalidInput: if the name is unknown; the message lists the known names.
 
         Example:
 
@@ -464,7 +467,7 @@ def _cell(place):
 
 
 def with_preprocessor(preprocessor: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an encoder's arguments, with those that a preprocessor knows filled in."""
+    """Add the arguments that a preprocessor determines to the arguments of an encoder."""
     arguments = dict(overrides)
     if preprocessor is not None:
         arguments.setdefault("unseen_feature", preprocessor.unseen_feature)

@@ -1,4 +1,4 @@
-"""Models that answer questions about images: relational, and a convolutional baseline."""
+"""Define models for visual question answering: relational, and a convolutional baseline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INPUTS = ("images", "questions")
 
 
 class _VQA(GridModel):
-    """A model that answers questions about images: its convolutions and the check of its inputs."""
+    """Base class of both models, with the convolutions and the checks of the inputs."""
 
     def _convolutions(self):
         sizes = zip(self.conv_filters, self.conv_kernel_sizes, self.conv_strides)
@@ -41,8 +41,8 @@ class _VQA(GridModel):
         is_empty = 0 in images + questions
         if len(images) != 4 or len(questions) != 3 or None in sizes or len(batches) > 1 or is_empty:
             raise InvalidInput(
-                "images and questions must be (B, height, width, C) and (B, Q, bits) of known "
-                f"sizes, of which none is 0; received the shapes {images} and {questions}"
+                "images and questions must be (B, height, width, C) and (B, Q, bits) with known "
+                f"sizes greater than 0; received the shapes {images} and {questions}"
             )
         return images, questions
 
@@ -61,14 +61,14 @@ class _VQA(GridModel):
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
-    """Answers questions about images by attention of the questions to the images' parts.
+    """Answer questions about images by attention between questions and parts of the image.
 
-    Convolutions turn the image into a smaller grid. Its cells, with coordinates, are entities, and
-    so is every question. Rounds of message passing relate them: all entities attend to the cells,
-    and a question also to itself. No cell and no other question attends to a question, so its
-    answer does not depend on the other questions, and the cells are computed once for all questions
-    about an image. Dense layers map a question's entity after the last round to the answers. Cell
-    (row, column) is entity `row * columns + column`.
+    Convolutions turn the image into a smaller grid. The entities are its cells, with coordinates,
+    and the questions. In each round of message passing, all entities attend to the cells, and a
+    question also attends to itself. No other entity attends to a question, so the answer does not
+    depend on the other questions, and the cells are computed once for all questions about an image.
+    Dense layers map the entity of a question after the last round to the logits of the answers.
+    Cell (row, column) is entity `row * columns + column`.
 
     Args:
         num_classes: K, the number of answers.
@@ -91,13 +91,13 @@ class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
             `(B, Q, bits)`.
         training: whether to apply dropout.
         return_attention_scores: whether to return the attention as well.
-        removed: `(B, N)` bool, cells that no entity attends to in any round, as if they were
-            absent. Questions cannot be removed.
+        removed: `(B, N)` bool, true for cells that no entity attends to in any round. Questions
+            cannot be removed. `None` means that no cells are removed.
 
     Returns:
-        Logits `(B, Q, K)`, float32 also under a mixed policy. With `return_attention_scores`, a
-        pair of the logits and a dict `"round_1"`, `"round_2"`, ... -> attention
-        `(B, H, N + Q, N + Q)` of the N cells and, after them, the Q questions.
+        Logits `(B, Q, K)`, float32 also under a mixed-precision policy. With
+        `return_attention_scores`, a pair of the logits and a dict `"round_1"`, `"round_2"`, ... ->
+        attention `(B, H, N + Q, N + Q)`, whose rows are the N cells, followed by the Q questions.
 
     Raises:
         InvalidInput: for an argument out of its range, or inputs of a shape that does not fit.
@@ -162,8 +162,8 @@ class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
         joint = "joint" in (self.block.get("norm"), self.block.get("qkv_norm"))
         if joint or self.block.get("score") == "book_additive":
             raise InvalidInput(
-                "`block` must have no 'joint' norms and no 'book_additive' scores, which relate "
-                f"entities beyond their attention; received {self.block!r}"
+                "`block` must have no 'joint' norms and no 'book_additive' scores, which make an "
+                f"answer depend on the other questions; received {self.block!r}"
             )
 
     def build(self, inputs_shape: dict[str, Shape] | None = None) -> None:
@@ -201,7 +201,7 @@ class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
         return (x, attention) if return_attention_scores else x
 
     def _allowed(self, cells, questions, removed):
-        """Return the mask `(B or 1, 1, N + Q, N + Q)`: cells for all, and a question for itself."""
+        """Return the mask `(B or 1, 1, N + Q, N + Q)`: all see cells, a question also itself."""
         place = ops.arange(cells + ops.shape(questions)[1])
         allowed = ops.logical_or(place[None, :] < cells, place[:, None] == place[None, :])
         if removed is None:
@@ -213,7 +213,7 @@ class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class ConvolutionalVQA(_VQA, architectures=CONVOLUTIONAL_VQA):
-    """Answers questions about images with convolutions and dense layers, as a baseline.
+    """Answer questions about images with convolutions and dense layers, as a baseline.
 
     Args:
         num_classes: K, the number of answers.
@@ -221,8 +221,7 @@ class ConvolutionalVQA(_VQA, architectures=CONVOLUTIONAL_VQA):
             background of an image should be 0 too.
         conv_kernel_sizes: edge of each convolution's kernels, in pixels.
         conv_strides: step of each convolution's kernels.
-        hidden_units: sizes of the ReLU layers between image and question and the answers; at least
-            one.
+        hidden_units: sizes of the ReLU layers after the convolutions, at least one.
         kernel_initializer: initialiser of every matrix.
 
     Call arguments:
@@ -230,7 +229,7 @@ class ConvolutionalVQA(_VQA, architectures=CONVOLUTIONAL_VQA):
             `(B, Q, bits)`.
 
     Returns:
-        Logits `(B, Q, K)`, float32 also under a mixed policy.
+        Logits `(B, Q, K)`, float32 also under a mixed-precision policy.
 
     Raises:
         InvalidInput: for an argument out of its range, or inputs of a shape that does not fit.
@@ -286,7 +285,7 @@ class ConvolutionalVQA(_VQA, architectures=CONVOLUTIONAL_VQA):
     def call(self, inputs: Mapping[str, Tensor], training: bool = False) -> Tensor:
         self._check_inputs(inputs)
         x = ops.reshape(self._cells(inputs["images"]), (-1, self._features))
-        # Equal to a dense layer on image and question together; the image's part is computed once.
+        # Equal to a dense layer that reads image and question, but computes the image's term once.
         picture = self.picture(x)
         x = ops.relu(picture[:, None] + dense_on_rows(self.question, inputs["questions"]))
         for layer in [*self.hidden, self.head]:

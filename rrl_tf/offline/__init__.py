@@ -1,4 +1,4 @@
-"""Offline learning: recording, data sets, the Decision Transformer, and online fine-tuning."""
+"""Record episodes, train Decision Transformers on them, and fine-tune the policies online."""
 
 from rrl_tf._lazy import lazy_attributes
 

@@ -1,7 +1,7 @@
-"""Advantages of recorded steps: how much better a step went than is usual in its state.
+"""Estimate the advantages of recorded steps, and sample steps with large advantages more often.
 
 Example:
-    Action 1 earns a reward and action 0 does not, so sampling favours action 1:
+    Action 1 receives a reward and action 0 does not, so action 1 is sampled more often:
 
     >>> from gymnasium.spaces import Discrete
     >>> from rrl_tf.offline import Episode
@@ -32,22 +32,24 @@ from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.windows import Windows
 
 MAX_WEIGHT = 20.0
-"""Largest weight of a step, relative to a step of advantage 0."""
+"""Upper bound of the weight of a step. A step whose advantage is 0 has the weight 1."""
 
 
 def lambda_returns(
     data: OfflineData, values: np.ndarray, discount: float, trace: float
 ) -> np.ndarray:
-    """Return discounted λ-returns of recorded rewards and estimated values.
+    """Return the discounted λ-returns of recorded steps.
 
-    `G_t = r_t + γ ((1 - λ) v_{t+1} + λ G_{t+1})`. After the last step of an episode, G and v are
-    the value of the last observation if the episode was truncated, and 0 if it terminated.
+    `G_t = r_t + γ ((1 - λ) v_{t+1} + λ G_{t+1})`, where r are rewards and v are estimated values.
+    After the last step of an episode, G and v are the value of the last observation if the episode
+    was truncated, and 0 if it terminated.
 
     Args:
         data: episodes.
-        values: `(steps + episodes,)`, the values of all observations, episode by episode.
+        values: `(steps + episodes,)`, the estimated values of all observations, in the order of the
+            episodes.
         discount: γ.
-        trace: λ; 1 uses the rewards alone, up to the end of the episode.
+        trace: λ. With 1, the returns use rewards only, up to the end of the episode.
 
     Returns:
         `(steps,)` float64.
@@ -85,23 +87,24 @@ def advantages(
     rounds: int = 5,
     batch_size: int = 256,
 ) -> np.ndarray:
-    """Return the advantage of each step over good play from the same state.
+    """Return the advantage of each recorded step: its λ-return minus the value of its state.
 
-    A network with two ReLU layers learns an expectile of the λ-returns. After each pass over the
-    data, its values replace those in the λ-returns. The value of a state estimates the return of
-    the better recorded steps from there. The λ-return of a step minus this value is its advantage.
+    The value of a state is an expectile of the λ-returns from this state, which estimates the
+    return of the better recorded actions. A network with two ReLU layers learns the values. After
+    each pass over the data, the λ-returns are computed again from the new values.
 
     Args:
         data: episodes.
         scaling: scaling of the observations.
         seed: seed of the network and of the order of the steps.
-        expectile: 0.5 estimates the mean of the recorded returns, larger values better play.
+        expectile: from 0 to 1. 0.5 estimates the mean of the returns, larger numbers estimate
+            higher returns.
         discount, trace: see `lambda_returns`.
-        rounds: passes over the data.
-        batch_size: B.
+        rounds: number of passes over the data.
+        batch_size: B, number of steps in a batch.
 
     Returns:
-        `(steps,)` float64, episode by episode, in units of the reward.
+        `(steps,)` float64 in units of the reward, in the order of the episodes.
 
     Raises:
         InvalidInput: for a number out of range.
@@ -133,11 +136,11 @@ def advantages(
 
 
 def advantage_weights(advantages: np.ndarray, power: float) -> np.ndarray:
-    """Return sampling weights `exp(power * advantage / standard deviation)`, at most 20.
+    """Return the sampling weights `exp(power * advantage / standard deviation)`, at most 20.
 
     Args:
         advantages: `(steps,)`.
-        power: at least 0; 0 gives equal weights.
+        power: a number of at least 0. With 0, all weights are equal.
 
     Returns:
         `(steps,)`.
@@ -160,11 +163,11 @@ def advantage_weights(advantages: np.ndarray, power: float) -> np.ndarray:
 def reweight_by_advantage(
     windows: Windows, scaling: Scaling, power: float, seed: int, trace: float, rounds: int
 ) -> None:
-    """Sample steps with larger advantages more often; a power of 0 changes nothing.
+    """Change the sampling of windows in place, so that steps with large advantages are more likely.
 
     Args:
-        windows: windows of the training data.
-        scaling: scaling of their observations.
+        windows: windows of the training data. A power of 0 leaves them unchanged.
+        scaling: scaling of the observations.
         power: see `advantage_weights`.
         seed, trace, rounds: see `advantages`.
 
@@ -197,7 +200,7 @@ def expectile_loss(expectile: float, targets: Tensor, predictions: Tensor) -> Te
 
 
 def _value_network(size, expectile, steps, seed):
-    """Return a compiled network for state values that uses no global random numbers."""
+    """Return a compiled network for state values; it does not use Keras' global random seed."""
     network = keras.Sequential(
         [
             keras.layers.Dense(

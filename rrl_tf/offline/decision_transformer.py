@@ -1,4 +1,4 @@
-"""Training of a Decision Transformer on recorded episodes.
+"""Train a Decision Transformer, or a model with the same inputs, on recorded episodes.
 
 Example:
     >>> from gymnasium.spaces import Discrete
@@ -64,32 +64,35 @@ from rrl_tf.training.run_folder import checksum
 
 @dataclasses.dataclass(frozen=True)
 class DecisionTransformerConfig(FitConfig):
-    """Hyper-parameters of a run. A step is one update."""
+    """Hyper-parameters of a training run. A step is one update of the weights."""
 
     best_fraction: float = 1.0
-    """Train on the best episodes that hold this fraction of the steps; 0.1 is %BC."""
+    """Train only on the episodes with the highest returns that contain this fraction of all steps.
+    0.1 is known as %BC."""
     held_out: float = 0.05
-    """Fraction of the episodes held out for the error of predicted actions."""
+    """Fraction of the episodes that are held out to measure the error of predicted actions."""
     sampling: Literal["steps", "returns", "episodes"] = "steps"
-    """How windows are sampled: all steps equally often, steps of high returns more often, or all
-    episodes equally often."""
+    """How windows are sampled: all steps are equally likely, steps of episodes with high returns
+    are more likely, or all episodes are equally likely."""
     return_power: float = 1.0
-    """Exponent of the probabilities of sampling by returns."""
+    """Exponent of the probabilities with `sampling="returns"`."""
     advantage_power: float = 0.0
-    """Sample steps with weights exp(power * advantage / standard deviation)
-    (`rrl_tf.offline.advantages`); 0 trains no value network."""
+    """Sample steps with weights exp(power * advantage / standard deviation), see
+    `rrl_tf.offline.advantages`. 0 means equal weights and no value network."""
     advantage_trace: float = 0.95
-    """λ of the returns that the value network learns: 1 uses recorded rewards alone, 0 the value
-    of the next state."""
+    """λ of the returns that the value network learns, from 0 (only the value of the next state) to
+    1 (only recorded rewards)."""
     advantage_rounds: int = 5
-    """Passes over the data that train the value network."""
+    """Number of passes over the data that train the value network."""
     start_fraction: float = 0.0
-    """Fraction of the windows that end within the first steps of an episode."""
+    """Fraction of the windows that end within the first `start_steps` steps of an episode."""
     start_steps: int | None = None
-    """Number of these first steps; by default twice the context length."""
+    """Number of steps at the start of an episode, for `start_fraction`. None means twice the
+    context length."""
 
     steps: int = dataclasses.field(default=3000, metadata=MUTABLE)
-    """Updates of the run. With a constant schedule, the same command with more steps continues."""
+    """Number of updates. With a constant schedule, the same command with a larger number continues
+    a finished run."""
     batch_size: int = 64
     warmup_steps: int = 200
     weight_decay: float = 1e-4
@@ -97,22 +100,23 @@ class DecisionTransformerConfig(FitConfig):
     clip_norm: float | None = 0.25
 
     targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
-    """Target returns of the evaluation; by default five from the worst to the best return."""
+    """Target returns of the evaluation. An empty tuple means five targets, evenly spaced from the
+    worst to the best recorded return."""
     evaluation_episodes: int = dataclasses.field(default=100, metadata=EVALUATION)
-    """Episodes of the final evaluation, for each target with the last weights and for the largest
-    with the best weights; 0 plays none and needs no environment."""
+    """Episodes of the final evaluation: this number for each target with the last weights, and for
+    the largest target with the best weights. 0 plays no episodes and needs no environment."""
     progress_episodes: int = 20
-    """Episodes of the largest target that are played during training, and with each of
-    `noise_scales`; limited by `evaluation_episodes`."""
+    """Episodes of an evaluation during training, with the largest target, and episodes to compare
+    each of `noise_scales`; at most `evaluation_episodes`."""
     noise_scales: tuple[float, ...] = ()
-    """Scales from 0 to 1 of the learned noise; the final evaluation plays the scale that reached
-    the highest return. By default, the network's own scale."""
+    """Candidates for the `noise_scale` of the network, from 0 to 1. The final evaluation and the
+    export use the scale with the highest return. An empty tuple keeps the network's own scale."""
     evaluate_every: int = 1000
     """Steps between evaluations, a multiple of `log_every`; 0 evaluates only at the end."""
     log_every: int = 100
-    """Steps between rows of the log; a divisor of `steps`."""
+    """Steps between log entries; a divisor of `steps`."""
     checkpoint_every: int = 500
-    """Steps between checkpoints, a multiple of `log_every`."""
+    """Steps between checkpoints; a multiple of `log_every`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +136,7 @@ class DecisionTransformerConfig(FitConfig):
             raise InvalidInput(f"`noise_scales` must be from 0 to 1; received {self.noise_scales}")
         if not all(map(math.isfinite, self.targets)):
             raise InvalidInput(f"`targets` must be finite; received {self.targets}")
-        self.optimizer_options(self.steps)  # raises if the warm-up exceeds the steps
+        self.optimizer_options(self.steps)  # raises an error if the warm-up exceeds the steps
 
     def mutable_fields(self) -> set[str]:
         """Return the fields that may change on resume; a cosine schedule depends on `steps`."""
@@ -154,24 +158,25 @@ def train_decision_transformer(
 ) -> FitRun:
     """Train a network on recorded episodes, evaluate it for target returns and export it.
 
-    All arguments are checked before the run folder is made. The same call resumes from the last
-    checkpoint. A finished run is only evaluated and exported again, if `targets` or
-    `evaluation_episodes` changed. Ctrl-C and SIGTERM save a checkpoint first.
+    All arguments are checked before the run folder is created. On Ctrl-C or SIGTERM, the run saves
+    a checkpoint and stops. Repeating the call resumes from the last checkpoint. If the run is
+    finished, it is not trained again; if `targets` or `evaluation_episodes` changed, the policy is
+    evaluated and exported again.
 
     Args:
-        data: episodes, split by `config.split`.
+        data: episodes; `config.split` splits them into training and held-out episodes.
         network: `DecisionTransformer` or `BehaviorCloning`, trained in place.
         scaling: scaling of the training episodes.
         config: hyper-parameters and run folder.
-        replicas: devices and hosts that share each batch; by default those of `config`. Join hosts
-            before you make the network.
+        replicas: devices and hosts that share each batch. None means those of `config`. With
+            several hosts, join them before you create the network.
 
     Returns:
         The run, whose `model` is the network.
 
     Raises:
         InvalidInput: if a number is out of range, the network does not match the data, the
-            environment cannot be made, or the folder holds another run.
+            environment cannot be created, or the folder contains a run with other arguments.
 
     Example: at the top of this module.
     """
@@ -220,7 +225,10 @@ def _fit(run, windows, held_out, evaluator, best):
 
 
 def _check_members(network, replicas):
-    """Raise `InvalidInput` for several members on several devices, which would change the rows."""
+    """Raise `InvalidInput` for an ensemble on several devices.
+
+    Devices split the batch, so members would learn from other steps than on one device.
+    """
     members = getattr(network, "members", 1)
     if members > 1 and replicas.count > 1:
         raise InvalidInput(
@@ -244,7 +252,7 @@ def _open_run(data, network, scaling, config, replicas):
 def make_windows(
     data: OfflineData, network: keras.Model, scaling: Scaling, config: DecisionTransformerConfig
 ) -> Windows:
-    """Return the windows of training episodes."""
+    """Return the sampler of windows that the configuration describes."""
     return Windows(
         data,
         network.context_length,
@@ -262,7 +270,7 @@ def _reweight(windows, scaling, config):
 
 
 def _make_evaluator(data, network, scaling, config):
-    """Compile the network and return its evaluator; errors of the evaluation appear here."""
+    """Compile the network and return its evaluator. Invalid arguments of both raise errors here."""
     if network.action_distribution is None:
         data.warn_of_bounds()
         if config.noise_scales:
@@ -280,7 +288,7 @@ def _make_evaluator(data, network, scaling, config):
 
 
 def return_conditioned(network: keras.Model) -> bool:
-    """Whether the network reads returns."""
+    """Return whether the network reads returns-to-go."""
     return isinstance(network, DecisionTransformer) or network.return_conditioned
 
 
@@ -300,7 +308,7 @@ def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> 
         loss = CensoredNormalLoss
     network.compile(
         AdamW(weight_decay=config.weight_decay, **config.optimizer_options(config.steps)),
-        # The mean over real steps, without padding.
+        # The mean over all steps except padding.
         {output(network): loss(reduction="mean_with_sample_weight")},
         jit_compile=config.jit_compile,
     )
@@ -309,7 +317,7 @@ def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> 
 def evaluate_progress(
     evaluator: ReturnEvaluator, best: BestWeights, config: DecisionTransformerConfig
 ) -> dict[str, float]:
-    """Play the largest target, update the best weights and return metrics."""
+    """Play episodes with the largest target, update the best weights and return metrics."""
     means = evaluator.means(max(evaluator.targets), PROGRESS_SEED, config.progress_episodes)
     best.update(means["return"])
     return {"eval/return": means["return"], "eval/length": means["length"]}
@@ -325,7 +333,7 @@ def _chosen_noise_scale(run):
 
 
 def _choose_noise_scale(run, evaluator):
-    """Choose the noise scale of the policy if the configuration lists some."""
+    """Choose the best of `config.noise_scales` for the policy, and return summary entries."""
     config, model = run.config, evaluator.policy.model
     if not config.noise_scales:
         return {}
@@ -342,14 +350,14 @@ def _choose_noise_scale(run, evaluator):
 
 
 def dataset_fingerprint(data: OfflineData, scaling: Scaling) -> dict[str, Any]:
-    """Return JSON-able values that identify a data set and its scaling."""
+    """Return JSON-able values that identify a dataset and its scaling."""
     arrays = (a for e in data.episodes for a in (e.observations, e.actions, e.rewards))
     ends = np.array([(e.terminated, e.truncated) for e in data.episodes])
     bounds = (scaling.action_low, scaling.action_high)
     return {
         "dataset": checksum(*arrays, ends),
         "scaling": {
-            # Sums of returns differ in their last digits between machines.
+            # Rounded, because the last digits of a sum of returns differ between machines.
             "return_scale": f"{scaling.return_scale:.5g}",
             "condition": scaling.condition,
             "bounds": [None if each is None else np.asarray(each).tolist() for each in bounds],

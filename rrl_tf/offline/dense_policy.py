@@ -1,6 +1,6 @@
-"""Policies of dense layers with NumPy weights, which need only NumPy to play.
+"""Define `DensePolicy`, a policy of dense layers that runs with NumPy only.
 
-The arrays have the names of the library that trained the policy:
+The names of the arrays are those of the library that trained the policy:
 
 | arrays | network | trained by |
 |---|---|---|
@@ -10,10 +10,11 @@ The arrays have the names of the library that trained the policy:
 | `action_net`, `action_net.I` | linear; ReLU and tanh at the end | Stable-Baselines3: ARS |
 | `W0`, `b0`, `W1`, `b1`, ... | tanh, linear; `W` is (in, out) | your own code |
 
-Arrays of PyTorch have the suffixes `.weight` and `.bias`, and the default activations of
-Stable-Baselines3. With `obs_mean` and `obs_std`, or `obs_mean`, `obs_var`, `epsilon`, `clip_obs`
-(`VecNormalize`), the policy standardises observations. With `action_low` and `action_high`, the
-last tanh spans them instead of [-1, 1]. Other arrays, such as those of a critic, are ignored.
+Names of PyTorch arrays end in `.weight` and `.bias`. The activations are the defaults of
+Stable-Baselines3. The policy standardises observations if there are arrays `obs_mean` and
+`obs_std`, or `obs_mean`, `obs_var`, `epsilon` and `clip_obs` (of `VecNormalize`). With the arrays
+`action_low` and `action_high`, the output of the last tanh is scaled to this interval instead of
+[-1, 1]. Other arrays, such as those of a critic, are ignored.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ CONTENTS = "weights of dense layers, named as in Stable-Baselines3 or W0, b0, W1
 
 
 class DensePolicy:
-    """A deterministic policy of dense layers, `observation (S,) -> action (A,)` in float64.
+    """Deterministic policy of dense layers; maps an observation `(S,)` to a float64 action `(A,)`.
 
     Args:
-        arrays: name -> array, see the table of the module.
-        name: name of the policy in errors.
+        arrays: dict name -> array; see the table at the top of the module.
+        name: name of the policy in error messages.
 
     Raises:
-        InvalidInput: if arrays are missing or their shapes do not match; when called, if the
-            observation is not `(S,)`.
+        InvalidInput: if arrays are missing, are not finite or do not fit together. Also when the
+            policy is called, if the shape of the observation is not `(S,)`.
 
     Example:
         >>> policy = DensePolicy({"W0": np.array([[2.0], [0.5]]), "b0": np.array([1.0])})
@@ -67,7 +68,7 @@ class DensePolicy:
                 np.isfinite(each).all() for pair in self._layers for each in pair
             ):
                 raise ValueError("weights are not finite")
-        # KeyError: a missing array; TypeError, IndexError: weights of a single number.
+        # KeyError for a missing array; TypeError and IndexError for weights that are a number.
         except (KeyError, ValueError, TypeError, IndexError) as error:
             received = ", ".join(
                 f"{key} {np.asarray(value).dtype}{np.shape(value)}" for key, value in arrays.items()
@@ -78,24 +79,24 @@ class DensePolicy:
 
     @classmethod
     def load(cls, file: str | os.PathLike) -> DensePolicy:
-        """Load a policy from a file of `np.savez`.
+        """Load a policy from a file that `np.savez` wrote.
 
         Raises:
-            InvalidInput: if the file cannot be read or holds no policy.
+            InvalidInput: if the file cannot be read or does not contain a policy.
         """
         try:
             with np.load(file) as contents:
                 arrays = {name: contents[name] for name in contents.files}
-        # TypeError: a single array; EOFError: an empty file.
+        # TypeError for a file with a single array; EOFError for an empty file.
         except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidInput(
-                f"{file} must be a file of np.savez that holds {CONTENTS}; received {error}"
+                f"{file} must be a file of np.savez that contains {CONTENTS}; received {error}"
             ) from error
         return cls(arrays, str(file))
 
     @property
     def observation_size(self) -> int:
-        """S."""
+        """S, the size of an observation."""
         return len(self._layers[0][0])
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
@@ -132,7 +133,10 @@ def _network(arrays: Arrays) -> tuple[list[Layer], Function, Function]:
 
 
 def _numbered(arrays: Arrays, prefix: str) -> list[str]:
-    """Return the layers of a `torch.nn.Sequential`, whose activations have numbers, too."""
+    """Return the names of the dense layers of a `torch.nn.Sequential`.
+
+    Their numbers are not consecutive, because activations are numbered, too.
+    """
     found = [re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.weight", name) for name in arrays]
     return [f"{prefix}.{i}" for i in sorted(int(match[1]) for match in found if match)]
 

@@ -1,4 +1,4 @@
-"""Episodes and data sets of episodes."""
+"""Define `Episode`, `OfflineData` (a dataset of episodes) and `RecordedEnv`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rrl_tf._arguments import finite, number_from
 from rrl_tf.errors import InvalidInput
 
 MAX_ACTIONS = 2**16
-"""Largest number of discrete actions. Windows hold one number per action, and a larger number
-points to a mistake in the data."""
+"""Largest number of discrete actions. More actions indicate a mistake in the data, and would make
+the one-hot actions in windows too large."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
     """One recorded episode of T steps.
 
-    Sequences become arrays. Arrays are not copied.
+    Sequences are converted to arrays. Arrays are not copied.
 
     Attributes:
         observations: `(T + 1, ...)`, including the observation after the last step.
@@ -33,8 +33,8 @@ class Episode:
         truncated: whether a time limit or the end of the recording ended it.
 
     Raises:
-        InvalidInput: if the episode is empty, the lengths differ, or a value is not a number that
-            is finite in float32.
+        InvalidInput: if the episode is empty, if the lengths do not match, or if a value is not a
+            number or not finite in float32.
 
     Example:
         >>> episode = Episode(np.zeros((3, 4)), [0, 1], [1.0, 1.0], True, truncated=False)
@@ -52,7 +52,7 @@ class Episode:
 
     def __post_init__(self) -> None:
         for name in ("observations", "actions", "rewards"):
-            # A frozen dataclass can only be written this way.
+            # A frozen dataclass does not allow normal assignment.
             object.__setattr__(self, name, _numeric_array(name, getattr(self, name)))
         steps = len(self.rewards)
         if steps == 0:
@@ -110,7 +110,7 @@ class RecordedEnv(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
     def episode(self) -> Episode:
-        """Return the steps since the last reset."""
+        """Return the steps since the last reset as an `Episode`."""
         return Episode(
             np.array(self._observations),
             np.array(self._actions),
@@ -128,10 +128,10 @@ class OfflineData:
         episodes: tuple of `Episode`.
         action_space: `Discrete` that starts at 0, or a bounded `Box` of vectors.
         environment: name of the environment, for tables.
-        make_env: function that makes the environment, or None if it is unknown.
+        make_env: function that creates the environment, or None if the environment is unknown.
         observation_space: space of the raw observations, or None if the format does not store it.
-        reference_returns: returns of a random and of an expert policy that define D4RL scores, or
-            None for other data.
+        reference_returns: mean returns of a random policy and of an expert, which define D4RL
+            scores, or None for data that is not from D4RL.
 
     Raises:
         InvalidInput: if there are no episodes, their shapes differ, or an action is outside the
@@ -177,7 +177,7 @@ class OfflineData:
 
     @property
     def discrete(self) -> bool:
-        """Whether actions are indices."""
+        """Whether actions are discrete."""
         return isinstance(self.action_space, Discrete)
 
     @property
@@ -196,11 +196,12 @@ class OfflineData:
         return np.array([episode.total for episode in self.episodes])
 
     def actions_at_bounds(self) -> np.ndarray:
-        """Return the fraction of actions at one of their bounds, per dimension, `(A,)`.
+        """Return the fraction of actions that are at a bound, for each dimension, `(A,)`.
 
-        An action within a millionth of the interval of a bound counts. Many actions sit at their
-        bounds if a recorder clipped noisy actions; a mean squared error then learns a mean that is
-        too small. A dimension whose bounds are equal counts as 0.
+        An action is at a bound if their difference is at most a millionth of the interval between
+        the bounds. Many actions are at the bounds if the recorder clipped noisy actions. A model
+        that is trained with a mean squared error then predicts actions that are too small. The
+        fraction is 0 for a dimension whose bounds are equal.
 
         Raises:
             InvalidInput: if actions are discrete.
@@ -215,17 +216,18 @@ class OfflineData:
         return (at_bounds & (high > low)).mean(axis=0)
 
     def warn_of_bounds(self, max_fraction: float = 0.05) -> None:
-        """Warn if more than this fraction of the actions of a dimension sits at its bounds."""
+        """Warn if more than `max_fraction` of the actions in a dimension are at its bounds."""
         if self.discrete or (largest := self.actions_at_bounds().max()) <= max_fraction:
             return
         warnings.warn(
-            f"{self.name}: {largest:.0%} of the actions of a dimension are at their bounds, where "
-            "a squared error learns too small a mean; use distribution=censored_normal",
+            f"{self.name}: {largest:.0%} of the actions of a dimension are at their bounds, so a "
+            "model that learns with a squared error predicts too small actions. Use "
+            "distribution=censored_normal.",
             stacklevel=2,
         )
 
     def best(self, fraction: float) -> OfflineData:
-        """Return the episodes with the highest returns that hold a fraction of all steps.
+        """Return the episodes with the highest returns that contain a fraction of all steps.
 
         Args:
             fraction: in (0, 1].
@@ -241,13 +243,13 @@ class OfflineData:
         """Split the episodes into a training and a held-out part, always in the same way.
 
         Args:
-            held_out: fraction of the episodes in the held-out part, which has at least one.
+            held_out: fraction of the episodes in the held-out part. It has at least one episode.
 
         Returns:
-            `(training, held_out)`, both in the order of the data set.
+            `(training, held_out)`, both in the order of the dataset.
 
         Raises:
-            InvalidInput: if no episodes are left to train on.
+            InvalidInput: if no training episodes remain.
         """
         number_from("held_out", held_out, 0, 1)
         count = max(1, round(held_out * len(self.episodes)))
@@ -263,7 +265,7 @@ class OfflineData:
         return dataclasses.replace(self, episodes=tuple(self.episodes[i] for i in indices))
 
     def score(self, value: float) -> float:
-        """Return the D4RL score of a return: 0 for random play, 100 for the expert.
+        """Return the D4RL score of a return: 0 for a random policy, 100 for the expert.
 
         Raises:
             InvalidInput: for data without reference returns.
@@ -294,10 +296,10 @@ def _step_shapes(episode: Episode) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _numeric_array(name: str, values: Any) -> np.ndarray:
-    """Return an array of numbers per step that are finite in float32."""
+    """Convert values to an array with numbers for each step that are finite in float32."""
     try:
         values = np.asarray(values)
-    except (RuntimeError, TypeError, ValueError) as error:  # rows of different lengths
+    except (RuntimeError, TypeError, ValueError) as error:  # for example, rows of different lengths
         raise InvalidInput(f"{name} must be numbers; received {error}") from error
     if values.dtype.kind not in "biuf" or not values.ndim or 0 in values.shape[1:]:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Evaluation of a policy: returns reached for target returns, and errors on recorded episodes."""
+"""Evaluate a policy: its returns for target returns, and its errors on held-out episodes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import atomic_file
 
 PROGRESS_SEED = 1_000_000
-"""Seed of the episodes that select weights and noise, which the final evaluation does not play."""
+"""Seed of the episodes that select weights and noise scale. The final evaluation plays others."""
 WEIGHTS = {
     "before_fine_tuning": "before the fine-tuning",
     "last": "last weights",
     "best": "best weights",
 }
-"""Key of a summary -> label of the weights."""
+"""Dict key of the summary -> label of the weights in texts and figures."""
 
 
 def default_targets(returns: np.ndarray) -> tuple[float, ...]:
-    """Return five target returns, from the worst to the best recorded return.
+    """Return five evenly spaced target returns, from the worst to the best recorded return.
 
     Example:
         >>> default_targets(np.array([0.0, 10.0, 4.0]))
@@ -53,7 +53,7 @@ def default_targets(returns: np.ndarray) -> tuple[float, ...]:
 
 
 def check_network(data: OfflineData, network: keras.Model, scaling: Scaling) -> None:
-    """Raise `InvalidInput` if a network is for other states or actions than the data."""
+    """Raise `InvalidInput` unless the network has the state and action sizes of the data."""
     expected = {
         "state_size": scaling.state_size,
         "action_size": data.action_size,
@@ -65,16 +65,17 @@ def check_network(data: OfflineData, network: keras.Model, scaling: Scaling) -> 
 
 
 def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
-    """Make `count` environments of the data; none if the environment is unknown.
+    """Create `count` environments of the data, or return an empty list if it has none.
 
     Raises:
-        InvalidInput: if the environment cannot be made, or has other observations or actions.
+        InvalidInput: if the environment cannot be created, or if its observations or actions do not
+            match the data.
     """
     if data.make_env is None:
         return []
     try:
         envs = [data.make_env() for _ in range(count)]
-    except Exception as error:  # environments raise any exception
+    except Exception as error:  # an environment may raise any exception
         is_mujoco = "mujoco" in str(error).lower()
         fix = " Use pip install 'gymnasium[mujoco]', or" if is_mujoco else " Use"
         raise InvalidInput(
@@ -88,7 +89,7 @@ def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
 def _check_spaces(data: OfflineData, env: gymnasium.Env) -> None:
     shape, recorded = data.episodes[0].observations.shape[1:], data.action_space
     observations, actions = env.observation_space.shape, env.action_space
-    if isinstance(recorded, Discrete):  # some actions may never have been recorded
+    if isinstance(recorded, Discrete):  # the data may not contain all actions
         matches = isinstance(actions, Discrete) and recorded.n <= actions.n
     else:  # some formats do not store the bounds
         matches = isinstance(actions, Box) and recorded.shape == actions.shape
@@ -100,10 +101,10 @@ def _check_spaces(data: OfflineData, env: gymnasium.Env) -> None:
 
 
 class ReturnEvaluator:
-    """Plays episodes with target returns, all at the same time.
+    """Evaluate a policy by playing episodes with target returns, several at the same time.
 
     Args:
-        policy: `TrajectoryPolicy`, evaluated with the current weights of its model.
+        policy: `TrajectoryPolicy`; its model's current weights are evaluated.
         envs: E environments.
         targets: target returns.
 
@@ -123,12 +124,13 @@ class ReturnEvaluator:
         self.policy, self.envs, self.targets = policy, envs, targets
 
     def means(self, target: float, seed: int = 0, episodes: int | None = None) -> dict[str, float]:
-        """Return means over episodes with one target return.
+        """Play episodes with one target return, and return the means of their metrics.
 
         Args:
             target: target return.
-            seed: seed of the first environment; the others count up.
-            episodes: at most E, the default.
+            seed: seed of the first environment. The next environments have the seeds `seed + 1`,
+                `seed + 2`, ...
+            episodes: number of episodes, at most E. None means E.
 
         Returns:
             Dict of `"return"`, its standard deviation `"return_deviation"`, `"length"`, and
@@ -144,9 +146,10 @@ class ReturnEvaluator:
         }
 
     def table(self, targets: Sequence[float], seed: int = 0) -> dict[str, dict[str, float]]:
-        """Return target -> `means` of E episodes.
+        """Return a dict target return -> result of `means` for E episodes.
 
-        The keys have six digits, or all digits if six cannot separate the targets.
+        The keys are strings with six digits, or with all digits if six cannot distinguish the
+        targets.
         """
         targets = list(dict.fromkeys(map(float, targets)))
         names = [f"{target:g}" for target in targets]
@@ -159,19 +162,21 @@ class ReturnEvaluator:
 def choose_noise_scale(
     evaluator: ReturnEvaluator, scales: Sequence[float], episodes: int
 ) -> dict[str, float]:
-    """Play episodes with each scale of the learned noise, and set the best scale.
+    """Play episodes with each `noise_scale`, and set the one with the highest mean return.
 
-    Some policies trained without noise fail if they play the mean of clipped noisy actions, and
-    some trained with noise fail without it. Recorded data cannot separate the two.
+    The best scale cannot be derived from the recorded data. If the recorded policy was trained
+    without noise, the mean of its clipped noisy actions may fail. If it was trained with noise, its
+    actions without noise may fail.
 
     Args:
-        evaluator: plays its largest target. Its policy is replaced, and the first best scale
-            becomes the `noise_scale` of its model.
+        evaluator: evaluator that plays the episodes, with its largest target. The best scale
+            becomes the `noise_scale` of its model, and its policy is replaced. If scales are
+            equally good, the first one is chosen.
         scales: values of `noise_scale` from 0 to 1.
-        episodes: number per scale.
+        episodes: number of episodes for each scale.
 
     Returns:
-        Scale, as `f"{scale:g}"` -> mean return.
+        Dict scale (a string, `f"{scale:g}"`) -> mean return.
 
     Example:
         >>> choose_noise_scale(evaluator, (0.0, 1.0), episodes=20)  # doctest: +SKIP
@@ -181,7 +186,7 @@ def choose_noise_scale(
     target, reached = max(evaluator.targets), {}
     for scale in scales:
         set_noise_scale(model, scale)
-        evaluator.policy = TrajectoryPolicy(model, scaling)  # a traced function keeps its scale
+        evaluator.policy = TrajectoryPolicy(model, scaling)  # traced functions keep the old scale
         reached[scale] = evaluator.means(target, PROGRESS_SEED, episodes)["return"]
     set_noise_scale(model, max(reached, key=reached.__getitem__))
     evaluator.policy = TrajectoryPolicy(model, scaling)
@@ -191,23 +196,24 @@ def choose_noise_scale(
 def set_noise_scale(model: keras.Model, scale: float) -> None:
     """Set the `noise_scale` of a model with an action distribution.
 
-    Functions that were traced before keep the old scale.
+    Functions that are already traced keep the old scale.
     """
     scale = number_from("noise_scale", scale, 0, 1)
     model.noise_scale = model.action_distribution.noise_scale = scale
 
 
 class BestWeights:
-    """The best weights of a model, kept in a file.
+    """Store the best weights of a model in a file.
 
     Args:
-        file: path of an `.npz` file, which appears only when complete.
+        file: path of an `.npz` file, which appears only when it is complete.
         model: built `keras.Model`.
-        target: target return of the scores. Scores of another target in the file do not count.
+        target: target return of the scores. If the file contains weights with a score for another
+            target, the next call of `update` replaces them.
 
     Attributes:
-        score: best score for `target`.
-        kept_target: target return for which the weights in the file reached their score.
+        score: best score for `target`, or -infinity.
+        kept_target: target return of the score of the stored weights.
 
     Raises:
         InvalidInput: if the file cannot be read.
@@ -232,7 +238,7 @@ class BestWeights:
             self.score = float(kept["score"]) if self.kept_target == target else -np.inf
 
     def update(self, score: float) -> None:
-        """Keep the current weights if they are at least as good as the kept weights."""
+        """Store the current weights if their score is at least the best score."""
         if score >= self.score:
             self.score, self.kept_target = score, self._target
             kept = {f"arr_{i}": weights for i, weights in enumerate(self.model.get_weights())}
@@ -241,12 +247,12 @@ class BestWeights:
                 np.savez(file, **kept)
 
     def exists(self) -> bool:
-        """Whether weights have been kept."""
+        """Return whether weights are stored."""
         return self.file.exists()
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """Give the model the best weights inside this context."""
+        """Set the model to the best weights inside the `with` block."""
         current, kept = self.model.get_weights(), self._read()
         self.model.set_weights([kept[f"arr_{i}"] for i in range(len(current))])
         try:
@@ -260,7 +266,7 @@ class BestWeights:
                 return dict(arrays)
         except (OSError, ValueError, zipfile.BadZipFile) as error:
             raise InvalidInput(
-                f"{self.file} cannot be read ({error}); remove it to continue without it"
+                f"{self.file} cannot be read ({error}). Remove it to continue without it."
             ) from error
 
 
@@ -271,13 +277,15 @@ def validation_windows(
     count: int = 256,
     output: str = "action",
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return windows of held-out episodes as `validation_data` of `fit`; always the same windows.
+    """Return windows of held-out episodes as the `validation_data` of `fit`.
+
+    The windows are the same in every call.
 
     Args:
         data: held-out episodes.
         scaling: scaling of the training data.
-        context_length: K.
-        count: B.
+        context_length: K, number of steps in a window.
+        count: number of windows.
         output: name of the network output that predicts actions.
 
     Returns:
@@ -292,19 +300,21 @@ def validation_windows(
 def action_error_by_return(
     model: keras.Model, data: OfflineData, scaling: Scaling, count: int = 512
 ) -> dict[str, float]:
-    """Return the error of predicted actions on held-out episodes, by return-to-go.
+    """Return the error of predicted actions on held-out episodes, for low to high returns-to-go.
 
-    The errors show whether the model learned good play as well as bad, without an environment.
+    The errors show, without an environment, whether the model predicts the actions of good episodes
+    as well as those of bad ones.
 
     Args:
         model: `DecisionTransformer` or `BehaviorCloning`.
         data: held-out episodes.
         scaling: scaling of the training data.
-        count: number of windows; the error is that of their last action.
+        count: number of windows. Only the last action of each window is predicted.
 
     Returns:
-        `"quarter_1"`, ... of the windows, from low to high return-to-go -> fraction of wrong
-        actions, or mean squared error of continuous actions.
+        Dict `"quarter_1"` to `"quarter_4"` -> error. The quarters divide the windows by their
+        return-to-go, from low to high. The error is the fraction of wrong discrete actions, or the
+        mean squared error of continuous actions.
     """
     batch, targets, _ = validation_windows(data, scaling, model.context_length, count)
     predicted = np.asarray(model.predict(batch, verbose=0)["action"])[:, -1]
@@ -326,15 +336,16 @@ def finish(
     best: BestWeights,
     results: Mapping[str, Any],
 ) -> None:
-    """Evaluate a trained policy, draw its returns, export it and finish its run.
+    """Evaluate a trained policy, plot its returns, export it and finish its run.
 
     Args:
-        run: trained run.
+        run: run whose training is complete.
         data: all episodes.
-        held_out: episodes that were not trained on.
-        evaluator: plays the policy; without environments, earlier returns of the run are kept.
+        held_out: episodes that were not used for training.
+        evaluator: evaluator of the policy. If it has no environments, the summary keeps the returns
+            of an earlier evaluation of the run.
         best: best weights, evaluated with the target return that selected them.
-        results: earlier results for the summary.
+        results: more entries of the summary.
     """
     model, scaling = evaluator.policy.model, evaluator.policy.scaling
     returns = data.returns()
@@ -368,7 +379,7 @@ def finish(
 def _export(
     run: Run, data: OfflineData, policy: TrajectoryPolicy, summary: Mapping[str, Any]
 ) -> pathlib.Path:
-    """Write the policy as a servable version and return its folder."""
+    """Export the policy as a new version for a server, and return its folder."""
     model, scaling = policy.model, policy.scaling
     observations = data.episodes[0].observations
     learns_noise = model.action_distribution is not None

@@ -1,4 +1,4 @@
-"""Online fine-tuning of a policy that was trained on recorded episodes.
+"""Fine-tune a policy that was trained on recorded episodes by playing in its environment.
 
 Example:
     >>> import gymnasium
@@ -65,25 +65,28 @@ class FineTuningConfig(RunConfig):
     """Hyper-parameters of online fine-tuning. A step is one environment step."""
 
     steps: int = dataclasses.field(default=50_000, metadata=MUTABLE)
-    """Environment steps of the run; the last episodes are played to their end. The same command
-    with more steps continues."""
+    """Number of environment steps; the last episodes are completed. The same command with a larger
+    number continues a finished run."""
     episodes: int = 5
-    """Episodes played at the same time, between two rows of the log."""
+    """Number of episodes that are played at the same time. A log entry follows them."""
     exploration: float | None = None
-    """Exploration of `TrajectoryPolicy`; by default 0.1 for continuous actions and 1 for discrete
-    actions."""
+    """The `exploration` of `TrajectoryPolicy`. None means 0.1 for continuous actions and 1 for
+    discrete actions."""
     updates_per_step: float = 0.1
+    """Number of updates of the weights per environment step."""
     learning_rate: float = 1e-3
-    """Step size of AdamW."""
+    """Learning rate of AdamW."""
     buffer_steps: int = 50_000
-    """Steps of the episodes to learn from. The buffer starts with the best recorded episodes, and
-    new episodes replace them."""
+    """Maximum number of steps in the buffer of episodes to learn from. The buffer first contains
+    the best recorded episodes. New episodes replace the oldest ones."""
     evaluate_every: int = 10_000
-    """Steps between evaluations that select the best weights; 0 evaluates only at the end."""
+    """Environment steps between evaluations that select the best weights; 0 evaluates only at the
+    end."""
     targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
-    """Target returns of the evaluation; `fine_tune` sets the largest one of the training."""
+    """Target returns of the evaluation. `fine_tune` sets this to the largest target of the
+    training configuration."""
     evaluation_episodes: int = dataclasses.field(default=0, metadata=EVALUATION)
-    """Episodes per target; `fine_tune` sets those of the training."""
+    """Episodes per target. `fine_tune` sets this to the number of the training configuration."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,11 +98,12 @@ class FineTuningConfig(RunConfig):
 
 
 class EpisodeBuffer:
-    """The newest episodes that hold at most a number of steps.
+    """Buffer of the newest episodes with a limited number of steps.
 
     Args:
-        episodes: first episodes, of which the best count as the newest.
-        max_steps: largest number of steps; a single longer episode is kept.
+        episodes: initial episodes. The buffer orders them by their return, so that those with the
+            lowest returns are dropped first.
+        max_steps: maximum number of steps. The newest episode is kept even if it is longer.
 
     Attributes:
         episodes: list of `Episode`, the oldest first.
@@ -119,7 +123,7 @@ class EpisodeBuffer:
         self.add(sorted(episodes, key=lambda episode: episode.total))
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """Add episodes and drop the oldest."""
+        """Add episodes, and drop the oldest ones while there are more than `max_steps` steps."""
         self.episodes += episodes
         steps = np.cumsum([len(episode) for episode in reversed(self.episodes)])
         count = max(1, int(np.searchsorted(steps, self.max_steps, side="right")))
@@ -127,7 +131,7 @@ class EpisodeBuffer:
 
     @property
     def best(self) -> float:
-        """The highest return."""
+        """The highest return of the episodes in the buffer."""
         return max(episode.total for episode in self.episodes)
 
     def get_state(self) -> dict[str, np.ndarray]:
@@ -140,7 +144,7 @@ class EpisodeBuffer:
         return {**state, "ends": np.array(ends), "lengths": np.array(list(map(len, self.episodes)))}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Restore the episodes of `get_state`."""
+        """Restore the episodes from the result of `get_state`."""
         splits = np.cumsum(state["lengths"])[:-1]
         self.episodes = [
             Episode(observations, actions, rewards, *ends)
@@ -162,27 +166,32 @@ def fine_tune(
 ) -> Run:
     """Fine-tune a trained policy with episodes that it plays in its environment.
 
-    Online Decision Transformer: the policy explores with the best return of the buffer as target.
-    Its episodes join the buffer with the return that they reached. The final evaluation uses the
-    largest target of the training, before and after fine-tuning, and the best return of the buffer.
+    This is the Online Decision Transformer. The policy explores with the best return of the buffer
+    as its target return. Its episodes are added to the buffer with the return that they reached.
+    The final evaluation plays the largest target of the training configuration, before and after
+    fine-tuning, and the best return of the buffer.
 
-    Fine-tuning uses one device. The same call resumes from the last checkpoint, with the network
-    as it was before the run or as the run left it. A finished run is only evaluated again, if the
-    training's largest target or its number of episodes changed. Ctrl-C and SIGTERM save first.
+    Fine-tuning uses one device. On Ctrl-C or SIGTERM, the run saves a checkpoint and stops.
+    Repeating the call resumes from the last checkpoint; the network must then have its weights from
+    before the run, or those of the last checkpoint. If the run is finished, it does not train
+    again; if the largest target or the number of evaluation episodes in `training` changed, the
+    policy is evaluated and exported again.
 
     Args:
         data: training data of the network, with an environment.
         network: trained network, fine-tuned in place.
-        scaling: scaling of its training.
-        training: configuration of its training: windows, batches and evaluation.
-        config: hyper-parameters and run folder.
+        scaling: scaling that the network was trained with.
+        training: configuration that the network was trained with. It sets the windows, the batches
+            and the evaluation.
+        config: hyper-parameters and run folder of the fine-tuning.
 
     Returns:
         The run.
 
     Raises:
-        InvalidInput: if the data has no environment, the network is not conditioned on returns or
-            does not match the data, a number is out of range, or the folder holds another run.
+        InvalidInput: if the data has no environment, if the network is not conditioned on returns
+            or does not match the data, if a number is out of range, or if the folder contains a run
+            with other arguments.
 
     Example: at the top of this module.
 
@@ -213,7 +222,7 @@ def fine_tune(
 
 
 def _evaluation_envs(data, network, scaling, training):
-    """Check that the network can be fine-tuned, and make the environments of the evaluation."""
+    """Check that the network can be fine-tuned, and create the environments of the evaluation."""
     if not return_conditioned(network):
         raise InvalidInput(
             "the network must be a DecisionTransformer or a return_conditioned BehaviorCloning; "
@@ -271,9 +280,9 @@ class _FineTuning:
         first, last = counters["first_weights"], counters["last_weights"]
         if self.first_weights not in (first, last):
             raise InvalidInput(
-                "the network must have the weights from before the fine-tuning or those of the "
-                f"last checkpoint, with the checksum {first} or {last}; received "
-                f"{self.first_weights}. Load or train it again."
+                "the network must have its weights from before the fine-tuning (checksum "
+                f"{first}) or those of the last checkpoint (checksum {last}); received the "
+                f"checksum {self.first_weights}. Load or train the network again."
             )
         self.first_weights = first
         set_model_state(self.network, state["variables"])
@@ -281,7 +290,7 @@ class _FineTuning:
         self.step, self.rounds, self.updates = step, counters["rounds"], counters["updates"]
 
     def run_round(self, evaluate):
-        """Play a round of episodes, learn from the buffer, evaluate if it is time, and save."""
+        """Play one round of episodes, learn from the buffer, evaluate if due, save a checkpoint."""
         earlier, begin = self.step, time.perf_counter()
         metrics = self._play()
         metrics |= self._learn(self.step - earlier)
@@ -321,7 +330,7 @@ class _FineTuning:
 
     @functools.cached_property
     def _batches(self):
-        """Batches of the current windows; one dataset for all rounds."""
+        """Endless dataset of batches; each round samples them from its own windows."""
         size, seed = self.training.batch_size, self.config.seed
         return windows_dataset(
             lambda: (self.windows, self.updates), size, self.scaling, seed, output(self.network)

@@ -1,8 +1,9 @@
-"""Recipes of recordings: which policies play in an environment, and how they explore.
+"""Define `Recipe` and `RECIPES`, which list the policies that record a dataset.
 
-A line of a recipe is a fraction of the steps, a policy and a level of exploration.
-`(0.5, "tqc", 0.4)` is half of the steps by the dense policy in `tqc.npz`, with noise of level 0.4.
-A policy of None explores only, and a function is used as the policy.
+A line of a recipe contains a fraction of the steps, a policy and a level of exploration. For
+example, with `(0.5, "tqc", 0.4)` the dense policy in `tqc.npz` plays half of the steps with noise
+of level 0.4. Instead of a file name, a line can contain a function from observations to actions, or
+None, which means exploration without a policy.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from rrl_tf.offline.dense_policy import CONTENTS, DensePolicy
 from rrl_tf.offline.recording import Player, Policy
 
 PolicySource: TypeAlias = str | Callable[[np.ndarray], Any] | None
-"""File of a dense policy without its extension, a policy, or None, which explores only."""
+"""File name of a dense policy without `.npz`, a function that is the policy, or None (explore)."""
 
 Line: TypeAlias = tuple[float, PolicySource, float]
-"""Fraction of the steps, policy, level of exploration."""
+"""The fraction of the steps, the policy and the level of exploration."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Policies of a recording.
+    """The environment and the policies of a recording.
 
     Attributes:
         environment: ID of the Gymnasium environment.
         lines: tuple of (fraction of the steps, policy, level of exploration).
-        steps: default number of steps of all policies together.
-        noise: default exploration, see `exploring`.
+        steps: default number of steps, the sum over all policies.
+        noise: default kind of exploration; see `rrl_tf.offline.recording.exploring`.
 
     Example:
         >>> lines = ((0.5, None, 1.0), (0.5, "mine", 0.4))
@@ -53,12 +54,13 @@ class Recipe:
         """Return the players, in the order in which they play.
 
         Args:
-            folder: holds `NAME.npz` for each policy that the recipe names.
-            noise: replaces the recipe's exploration. `"none"` lets the policies play without
-                exploration and drops lines that only explore.
+            folder: folder with a file `NAME.npz` for each policy that the recipe names.
+            noise: kind of exploration that replaces that of the recipe. `"none"` means that the
+                policies do not explore; lines without a policy are then left out. An empty string
+                keeps the recipe's exploration.
 
         Raises:
-            InvalidInput: if files are missing or do not hold a dense policy.
+            InvalidInput: if files are missing or do not contain a dense policy.
         """
         folder = pathlib.Path(folder)
         self._check_files(folder)
@@ -87,7 +89,7 @@ class Recipe:
 
 
 def _policy(source: PolicySource, folder: pathlib.Path) -> tuple[str, Callable[[], Policy] | None]:
-    """Return the name of a policy and the function that makes it."""
+    """Return the name of a policy and a function that creates it, or None without a policy."""
     if source is None:
         return "random", None
     if callable(source):
@@ -97,7 +99,7 @@ def _policy(source: PolicySource, folder: pathlib.Path) -> tuple[str, Callable[[
 
 
 def name_with_digest(name: str, files: Iterable[pathlib.Path]) -> str:
-    """Return a policy's name with a digest of its files, so that other weights change the name."""
+    """Append a digest of a policy's files to its name, so that other weights have another name."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
@@ -107,11 +109,12 @@ def name_with_digest(name: str, files: Iterable[pathlib.Path]) -> str:
 def swing_up(observation: np.ndarray) -> np.ndarray:
     """Return a torque for `Pendulum-v1` that swings the pendulum up and balances it.
 
-    The energy of a pendulum at rest in the upright position is 5. A torque in the direction of the
-    speed adds energy ([Åström and Furuta, 2000](https://doi.org/10.1016/S0005-1098(99)00140-5)).
+    A torque in the direction of motion adds energy until the pendulum has the energy of the upright
+    position at rest, which is 5
+    ([Åström and Furuta, 2000](https://doi.org/10.1016/S0005-1098(99)00140-5)).
 
     Example:
-        >>> swing_up(np.array([-1.0, 0.0, 0.5]))  # hanging, and moving
+        >>> swing_up(np.array([-1.0, 0.0, 0.5]))  # the pendulum hangs down and moves
         array([2.])
     """
     cosine, sine, speed = observation
@@ -123,7 +126,7 @@ def swing_up(observation: np.ndarray) -> np.ndarray:
 
 
 def balance(observation: np.ndarray) -> int:
-    """Return an action for `CartPole-v1` that pushes to the side to which the pole falls.
+    """Return an action for `CartPole-v1` that pushes the cart in the direction of the fall.
 
     Example:
         >>> balance(np.array([0.0, 0.0, 0.1, 0.0]))
@@ -138,7 +141,11 @@ def _mujoco(environment: str, *lines: Line) -> Recipe:
 
 
 def _training_recipes(environment: str, name: str) -> dict[str, Recipe]:
-    """Return recipes of the last policy of a training, and of noise and three of its policies."""
+    """Return two recipes that use policies from one training run.
+
+    `NAME-medium` uses the last policy. `NAME-medium-replay` uses an early, a middle and the last
+    policy, and random noise.
+    """
     early, middle, late = (f"{name}_{steps}k" for steps in (10, 30, 100))
     parts = ((0.25, None, 1.0), (0.25, early, 0.4), (0.25, middle, 0.4), (0.25, late, 0.4))
     return {
@@ -174,4 +181,4 @@ RECIPES = {
         "random",
     ),
 }
-"""Name -> `Recipe`. Those of Walker2d, Hopper and HalfCheetah resemble D4RL's data sets."""
+"""Dict name -> `Recipe`. The recipes of Walker2d, Hopper and HalfCheetah resemble D4RL datasets."""

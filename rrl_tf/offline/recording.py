@@ -1,4 +1,4 @@
-"""Recording of episodes as a Minari data set: exploration, players and the recorder."""
+"""Record episodes of policies that explore as a Minari dataset."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rrl_tf.offline.episodes import check_action_space
 from rrl_tf.offline.sources import is_minari_id
 
 Policy = Callable[[Any], Any]
-"""Function from an observation to an action."""
+"""Function that maps an observation to an action."""
 
 NOISES = ("random", "clipped", "tanh")
 MAX_TANH_MEAN = 0.999
-"""Largest scaled action before tanh noise, since atanh(1) is infinite."""
+"""Largest scaled action to which tanh noise is added, because atanh(1) is infinite."""
 
 
 def exploring(
@@ -42,17 +42,18 @@ def exploring(
     noise: str,
     level: float,
 ) -> Policy:
-    """Return a policy that explores through one episode.
+    """Return a policy that adds exploration to `policy`, for one episode.
 
     Args:
-        policy: None plays random actions, or noise around the middle of the action bounds.
-        space: action space; a bounded `Box` of vectors unless `noise` is `"random"`.
+        policy: policy without exploration. None means random actions, or noise around the middle of
+            the action bounds.
+        space: action space. It must be a bounded `Box` of vectors unless `noise` is `"random"`.
         rng: random generator.
-        noise: `"random"` replaces actions by random actions. `"clipped"` adds normal noise and
-            clips the result to the bounds, where many actions then are. `"tanh"` adds normal noise
-            before a tanh that ends at the bounds, as in SAC.
-        level: fraction of random actions, or standard deviation of the noise in units of half the
-            interval between the bounds.
+        noise: `"random"` replaces some actions by random actions. `"clipped"` adds normal noise and
+            clips the result to the action bounds, so that many actions are exactly at a bound.
+            `"tanh"` adds normal noise before a tanh that maps to the action bounds, as in SAC.
+        level: with `"random"`, the fraction of random actions. Otherwise, the standard deviation of
+            the noise, where 1 is half the interval between the bounds.
     """
     if noise == "random":
         space.seed(int(rng.integers(2**31)))
@@ -99,13 +100,15 @@ def _random_action(
 
 @dataclasses.dataclass(frozen=True)
 class Player:
-    """A policy and how it explores.
+    """A policy and its exploration.
 
     Attributes:
-        name: identifies the policy in a recording.
-        make: function that makes the policy when a recording begins; None explores only.
-        noise, level: exploration, see `exploring`.
-        fraction: fraction of a recording's steps, relative to the other players.
+        name: name of the policy in the metadata of a recording.
+        make: function that creates the policy when a recording starts. None means exploration
+            without a policy.
+        noise, level: see `exploring`.
+        fraction: relative share of the steps of a recording; it is divided by the sum over all
+            players.
 
     Raises:
         InvalidInput: if a number is out of range.
@@ -147,27 +150,29 @@ def record_episodes(
     seed: int = 0,
     steps: int | None = None,
 ) -> pathlib.Path:
-    """Record episodes as a Minari data set, unless the same recording exists.
+    """Record episodes as a Minari dataset, unless the same recording exists.
 
-    Policies, environment and names are checked first, and every action, observation and reward
-    during the recording. The data set appears only when complete.
+    Policies, environment and names are checked before the recording. Actions, observations and
+    rewards are checked during the recording. The dataset appears only when it is complete.
 
     Args:
-        folder: folder of Minari data sets; other readers use it as `$MINARI_DATASETS_PATH`.
-        dataset_id: `NAMESPACE/NAME-vN`.
-        make_env: makes the environment; with a `spec`, readers of the data can make it again.
-        players: play one after the other.
-        episodes: episodes of each player.
+        folder: folder of Minari datasets. Other programs that read it use it as
+            `$MINARI_DATASETS_PATH`.
+        dataset_id: ID of the dataset, `NAMESPACE/NAME-vN`.
+        make_env: function that creates the environment. If the environment has a `spec`, the
+            dataset stores it, and programs that read the dataset can create the environment.
+        players: players, which play one after the other.
+        episodes: number of episodes of each player.
         seed: seed of the environment and the exploration.
-        steps: steps of all players together, instead of `episodes`. Each player plays whole
-            episodes until it has its fraction.
+        steps: total number of steps, instead of `episodes`. Each player plays whole episodes until
+            it has its fraction of the steps.
 
     Returns:
-        The data set's folder, for `load_episodes("minari:FOLDER")`.
+        The folder of the dataset, for `load_episodes("minari:FOLDER")`.
 
     Raises:
-        InvalidInput: if an argument is invalid, `load_episodes` could not read the data, a policy
-            returns an invalid action, or the name belongs to another recording.
+        InvalidInput: if an argument is invalid, if `load_episodes` could not read the data, if a
+            policy returns an invalid action, or if the dataset ID belongs to another recording.
 
     Example:
         >>> make_env, players = lambda: gymnasium.make("CartPole-v1"), [Player("random", level=1.0)]
@@ -227,12 +232,12 @@ def _quotas(
 
 
 def check_dataset_id(dataset_id: str) -> None:
-    """Raise `InvalidInput` unless Minari can name a data set so."""
+    """Raise `InvalidInput` unless the Minari packages are installed and the dataset ID is valid."""
     for package in ("minari", "h5py"):
         optional_package(package, "a recording")
     if not is_minari_id(dataset_id):
         raise InvalidInput(
-            "the data set's ID must be NAMESPACE/NAME-vN of letters, digits, - and _; "
+            "the dataset ID must be NAMESPACE/NAME-vN of letters, digits, - and _; "
             f"received {dataset_id!r}"
         )
 
@@ -242,7 +247,7 @@ def _name(env: gymnasium.Env) -> str:
 
 
 def _describe(env: gymnasium.Env) -> str:
-    """Return the environment's name and the arguments that differ from its registration."""
+    """Return the environment's name and its arguments that differ from the registered ones."""
     if env.spec is None or env.spec.id not in gymnasium.registry:
         return _name(env)
     current, registered = (
@@ -252,7 +257,8 @@ def _describe(env: gymnasium.Env) -> str:
     changed = ", ".join(
         f"{name}={value!r}"
         for name, value in sorted(current.items())
-        # Rendering does not change episodes, and addresses change with each process.
+        # Leave out the rendering, which has no effect on episodes, and values whose repr contains
+        # an address, which differs between processes.
         if repr(value) != repr(registered.get(name))
         and name != "render_mode"
         and " at 0x" not in repr(value)
@@ -261,27 +267,27 @@ def _describe(env: gymnasium.Env) -> str:
 
 
 def _check_same(dataset: pathlib.Path, details: dict[str, str]) -> None:
-    """Raise `InvalidInput` if a folder does not hold this recording."""
+    """Raise `InvalidInput` unless the metadata of a dataset equal those of this recording."""
     try:
         metadata = json.loads((dataset / "data" / "metadata.json").read_text())
     except (OSError, ValueError) as error:
         raise InvalidInput(
-            f"{dataset} is not a data set ({error}); choose another name or remove the folder"
+            f"{dataset} is not a dataset ({error}). Choose another ID or remove the folder."
         ) from error
     existing = {name: metadata.get(name, "?") for name in details}
     if existing != details:
         text = "{description}, by {algorithm_name}"
         raise InvalidInput(
-            f"{dataset} holds {text.format(**existing)}; choose another name or remove the folder; "
-            f"received {text.format(**details)}"
+            f"{dataset} must contain this recording: {text.format(**details)}; received "
+            f"{text.format(**existing)}. Choose another ID or remove the folder."
         )
 
 
 def _check_env(env: gymnasium.Env) -> gymnasium.Env:
-    """Return the environment, with a `spec` that Minari can store, or raise `InvalidInput`."""
+    """Return the environment with a `spec` that Minari can store, or raise `InvalidInput`."""
     spec = env.unwrapped.spec
     if spec and callable(spec.entry_point):
-        # Wrappers copy the spec on first access, so it is replaced before.
+        # Wrappers copy the spec when it is first read, so replace it before.
         address = _import_path(spec.entry_point)
         env.unwrapped.spec = dataclasses.replace(spec, entry_point=address or spec.entry_point)
     name = _name(env)
@@ -303,14 +309,14 @@ def _check_env(env: gymnasium.Env) -> gymnasium.Env:
 
 
 def _import_path(function: Callable) -> str | None:
-    """Return where other processes can import a class or function from, if they can."""
+    """Return `module:name` of a class or function, or None if other processes cannot import it."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     importable = getattr(sys.modules.get(module), name, None) is function
     return f"{module}:{name}" if importable and module != "__main__" else None
 
 
 def _make_policy(player: Player, env: gymnasium.Env) -> Policy | None:
-    """Return the player's policy if its first action is valid."""
+    """Create the player's policy and check its first action."""
     policy = player.make() if player.make else None
     observation, _ = env.reset(seed=0)
     act = exploring(policy, env.action_space, np.random.default_rng(0), player.noise, 0.0)
@@ -327,7 +333,7 @@ def _check_action(player: Player, env: gymnasium.Env, action: Any) -> None:
 
 @contextlib.contextmanager
 def _minari_folder(folder: pathlib.Path) -> Iterator[None]:
-    """Set the folder that Minari writes to; an environment variable is its only option."""
+    """Set the folder that Minari writes to, which is possible by environment variable only."""
     earlier = os.environ.get("MINARI_DATASETS_PATH")
     os.environ["MINARI_DATASETS_PATH"] = str(folder.resolve())
     try:
@@ -346,11 +352,11 @@ def _record(
     seed: int,
     details: dict[str, str],
 ) -> list[list[float]]:
-    """Play all parts, write the data set and return the returns of each player."""
+    """Play all parts, write the dataset and return the returns of each player."""
     import minari
 
     rng, returns = np.random.default_rng(seed), []
-    # By default, Minari compresses images with JPEG.
+    # By default, Minari stores images as JPEG, which is lossy.
     collector = minari.DataCollector(_check_env(make_env()), jpeg_encoding=False)
     total = sum(quota for _, _, quota in parts)
     with contextlib.closing(collector) as env, tqdm(total=total, unit=unit, mininterval=0.5) as bar:
@@ -364,7 +370,7 @@ def _record(
                 bar.update(amount)
             returns.append(reached)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Minari warns of missing authors
+            warnings.simplefilter("ignore")  # Minari warns about missing authors
             env.create_dataset(dataset_id=dataset_id, **details)
     return returns
 
@@ -391,7 +397,7 @@ def _play(
 def _move(
     draft: pathlib.Path, folder: pathlib.Path, dataset_id: str, details: dict[str, str]
 ) -> None:
-    """Move a complete data set to its place, after the metadata of its namespaces."""
+    """Move the metadata of the namespaces and then the complete dataset out of the draft folder."""
     target = folder / dataset_id
     target.parent.mkdir(parents=True, exist_ok=True)
     for metadata in draft.rglob("namespace_metadata.json"):
@@ -403,4 +409,4 @@ def _move(
     except OSError:
         if not target.exists():
             raise
-        _check_same(target, details)  # another process was faster
+        _check_same(target, details)  # another process has written the dataset meanwhile

@@ -1,4 +1,4 @@
-"""Scaling of raw values to the input of a network, and of its output to an action."""
+"""Define `Scaling`, which converts raw values to network inputs and outputs to actions."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import OfflineData
 
 CONDITIONS = ("return_to_go", "return")
-"""The return that a network receives at each step."""
+"""Kinds of returns that a network can receive at each step."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """Scaling between raw values and a network; uses `keras.ops` only.
+    """Conversion of raw values to network inputs, and of network outputs to actions.
+
+    The methods use `keras.ops` only.
 
     Attributes:
-        state_offset, state_factor: `(S,)`. A state becomes `(state - offset) * factor`.
-        return_scale: divisor of returns.
-        action_low, action_high: `(A,)` bounds of continuous actions, which become [-1, 1]; None if
-            actions are discrete.
-        preprocessor: function of raw observations `(B, ...)`, such as a `Preprocessor`, whose
-            result is flattened and scaled; None for vectors.
-        condition: the return at each step, `"return_to_go"` or the `"return"` of the whole episode.
-        target_return: default target return.
+        state_offset, state_factor: `(S,)`. The input for a state is `(state - offset) * factor`.
+        return_scale: number by which returns are divided.
+        action_low, action_high: `(A,)`, the bounds of continuous actions, which are scaled to
+            [-1, 1]. None if actions are discrete.
+        preprocessor: function that maps raw observations `(B, ...)` to arrays, which are flattened
+            and scaled; for example a `Preprocessor`. None if observations are vectors.
+        condition: the return that the network receives at each step: `"return_to_go"`, or
+            `"return"`, that of the whole episode.
+        target_return: default target return, or None.
 
     Raises:
         InvalidInput: if `return_scale` is not positive and finite, or the condition is unknown.
@@ -64,14 +67,15 @@ class Scaling:
         preprocessor: Callable[[Any], Any] | None = None,
         condition: str = "return_to_go",
     ) -> Scaling:
-        """Return the scaling of a data set.
+        """Return the scaling of a dataset.
 
         States are standardised by their mean and standard deviation over all steps, unless
         `preprocessor` is given. The default target return is the highest return of the data.
 
         Args:
             data: `OfflineData`.
-            return_scale: divisor of returns; by default the largest absolute return.
+            return_scale: number by which returns are divided. None means the largest absolute
+                return.
             preprocessor, condition: see the attributes.
 
         Raises:
@@ -92,12 +96,12 @@ class Scaling:
 
     @property
     def state_size(self) -> int:
-        """S."""
+        """S, the size of a scaled state."""
         return len(self.state_offset)
 
     def states(self, states: Any) -> Any:
-        """Return scaled states `(B, K, S)` of raw states `(B, K, ...)`."""
-        from keras import ops  # windows are sampled without Keras
+        """Scale raw states `(B, K, ...)` to `(B, K, S)`."""
+        from keras import ops  # imported here, because sampling windows does not need Keras
 
         _, steps, *shape = ops.shape(states)
         if self.preprocessor is not None:
@@ -106,8 +110,8 @@ class Scaling:
         return (states - self.state_offset) * self.state_factor
 
     def window(self, window: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the network's input for a window of raw values."""
-        from keras import ops  # windows are sampled without Keras
+        """Return the input of the network for windows of raw values."""
+        from keras import ops  # imported here, because sampling windows does not need Keras
 
         actions = ops.cast(window["actions"], "float32")
         if self.action_low is not None and self.action_high is not None:
@@ -122,8 +126,8 @@ class Scaling:
         }
 
     def action(self, prediction: Any) -> Any:
-        """Return the environment's action `(B,)` or `(B, A)` for a prediction `(B, A)`."""
-        from keras import ops  # windows are sampled without Keras
+        """Convert predictions `(B, A)` to actions of the environment, `(B,)` or `(B, A)`."""
+        from keras import ops  # imported here, because sampling windows does not need Keras
 
         if self.action_low is None or self.action_high is None:
             return ops.argmax(prediction, axis=-1)
@@ -132,18 +136,18 @@ class Scaling:
 
 
 def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the middle and half width of bounds; equal bounds have the half width 1."""
-    middle, half = high / 2 + low / 2, high / 2 - low / 2  # low + high may exceed float32
+    """Return the middle and half the width of action bounds; 1 instead of a width of 0."""
+    middle, half = high / 2 + low / 2, high / 2 - low / 2  # low + high could overflow float32
     return middle, half + (half == 0)
 
 
 def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and inverse standard deviation of the states."""
+    """Return the mean and the inverse standard deviation of the states."""
     shape = data.episodes[0].observations.shape[1:]
     if len(shape) != 1:
         raise InvalidInput(
-            f"`preprocessor` must be given for observations of the shape {shape}, such as "
-            f"`--preprocessor one_hot` of the training script; received None for {data.name}"
+            f"`preprocessor` must be given for observations of the shape {shape}; received None "
+            f"for {data.name}. In the training script, use for example `--preprocessor one_hot`."
         )
     total, squares = np.zeros(shape), np.zeros(shape)
     for episode in data.episodes:
@@ -152,6 +156,6 @@ def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:
         squares += (states**2).sum(axis=0)
     mean = total / data.steps
     deviation = np.sqrt(np.maximum(squares / data.steps - mean**2, 0.0))
-    # A constant feature keeps its scale, since a division would amplify rounding errors.
+    # A constant feature is not divided by its deviation, which would amplify rounding errors.
     factor = np.where(deviation > 1e-6, 1.0 / (deviation + 1e-6), 1.0)
     return mean.astype("float32"), factor.astype("float32")

@@ -1,4 +1,4 @@
-"""Load offline data from Minari and TensorFlow Datasets (RLDS)."""
+"""Load recorded episodes from Minari and from TensorFlow Datasets (RLDS format)."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from rrl_tf._optional_packages import INSTALL, optional_package
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import MAX_ACTIONS, Episode, OfflineData
 
-# Environments of D4RL, and the returns of a random and of an expert policy, which define scores.
+# D4RL task -> environment, and the mean returns of a random policy and an expert (for scores).
 _D4RL_TASKS = {
     "halfcheetah": ("HalfCheetah-v4", (-280.178953, 12135.0)),
     "hopper": ("Hopper-v4", (-20.272305, 3234.3)),
     "walker2d": ("Walker2d-v4", (1.629008, 4592.3)),
 }
 RECORDINGS = "runs/datasets"
-"""Default folder of the data sets that `train_scripts.collect_dataset` records."""
+"""Default folder of the datasets that `train_scripts.collect_dataset` records."""
 
 
 def load_episodes(source: str) -> OfflineData:
-    """Load the episodes of a data set.
+    """Load the episodes of a dataset.
 
     Args:
         source: one of
 
             - `"minari:ID"`, such as `minari:mujoco/walker2d/medium-v0`, or `"minari:FOLDER"` with
-              the path of a Minari data set. Minari downloads an ID that is not on this machine.
+              the path of a Minari dataset. Minari downloads the dataset if it is not on this
+              machine.
             - `"tfds:NAME"`, such as `tfds:d4rl_mujoco_walker2d/v2-medium`, or `"tfds:FOLDER"` with
-              the path of a prepared version. Any data set in RLDS form works.
+              the path of a prepared version. Any dataset in RLDS format is supported.
 
-            RLDS does not store the action space. Integer actions count from 0, and float actions
-            lie in [-1, 1], as in D4RL.
+            RLDS does not store the action space. Integer actions must start at 0, and float actions
+            must be in [-1, 1], as in D4RL.
 
     Raises:
-        InvalidInput: if the data set does not exist, a package that reads it is missing, or its
-            contents are invalid.
+        InvalidInput: if the dataset does not exist, if the package that reads it is not installed,
+            or if its contents are invalid.
 
     Example:
         >>> data = load_episodes("tfds:d4rl_mujoco_walker2d/v2-medium")  # doctest: +SKIP
@@ -55,16 +56,16 @@ def load_episodes(source: str) -> OfflineData:
             "`source` must be minari:ID, minari:FOLDER, tfds:NAME or tfds:FOLDER; received "
             f"{source!r}"
         )
-    return _READERS[kind](source, os.path.expanduser(name))  # a shell expands no ~ after a colon
+    return _READERS[kind](source, os.path.expanduser(name))  # shells do not expand ~ after a colon
 
 
 def is_minari_id(name: str) -> bool:
-    """Whether a name is a valid Minari ID, `NAMESPACE/NAME-vN`."""
+    """Return whether a name is a valid Minari ID, `NAMESPACE/NAME-vN`."""
     from minari.dataset.minari_dataset import parse_dataset_id
 
     try:
         parse_dataset_id(name)
-    except (ValueError, TypeError):  # TypeError: the name has no version
+    except (ValueError, TypeError):  # TypeError for a name without a version
         return False
     return True
 
@@ -90,7 +91,7 @@ def _read_minari(source: str, name: str) -> OfflineData:
 
 
 def _check_minari_id(source: str, name: str) -> None:
-    """Raise `InvalidInput` for a mistyped path, which Minari would look up on its server."""
+    """Raise `InvalidInput` for a misspelled path, which Minari would look up on its server."""
     from minari.storage import get_dataset_path
 
     if is_minari_id(name) and os.path.isdir(get_dataset_path(name)):
@@ -98,7 +99,8 @@ def _check_minari_id(source: str, name: str) -> None:
     recorded = f"{RECORDINGS}/{name}"
     if os.path.isdir(recorded):
         raise InvalidInput(
-            f"{source} is not in $MINARI_DATASETS_PATH; use minari:{recorded}; received {name!r}"
+            f"{source} must be a dataset in $MINARI_DATASETS_PATH; received {name!r}. Use "
+            f"minari:{recorded}."
         )
     if not is_minari_id(name) or name.startswith((".", "/")) or os.path.isdir(name.split("/")[0]):
         raise InvalidInput(
@@ -120,7 +122,7 @@ def _minari_episodes(source, dataset):
 def _read_tfds(source: str, name: str) -> OfflineData:
     tfds = optional_package("tensorflow_datasets", source)
     hint = (
-        "tensorflow.org/datasets lists the names; prepared data sets are in $TFDS_DATA_DIR, and "
+        "tensorflow.org/datasets lists the names; prepared datasets are in $TFDS_DATA_DIR, and "
         "tfds:FOLDER reads the folder of a prepared version"
     )
     with _read_errors(source, hint):
@@ -143,7 +145,7 @@ def _check_rlds(source, kinds, features):
     steps = dict(dict(features).get("steps", {}))
     needed = ("observation", "action", "reward", "is_last", "is_terminal")
     if missing := [name for name in needed if name not in steps]:
-        raise InvalidInput(f"{source} must be in RLDS form; received steps without {missing}")
+        raise InvalidInput(f"{source} must be in RLDS format; received steps without {missing}")
     for name in needed:
         feature = steps[name]
         if not isinstance(feature, kinds.Tensor) or np.dtype(feature.np_dtype).kind not in "biuf":
@@ -154,9 +156,9 @@ def _check_rlds(source, kinds, features):
 
 
 def _rlds_episode(name, steps):
-    """Return an episode of RLDS, whose last step holds only an observation, or None if empty."""
+    """Convert an RLDS episode, whose last step has only an observation; None for no actions."""
     observations, length = steps["observation"], len(steps["is_last"])
-    # Some recorders store no step for the observation after the last action.
+    # Some recorders do not store a step with the observation after the last action.
     count = length - int(steps["is_last"][-1:].sum())
     if length and not count:
         return None
@@ -180,19 +182,22 @@ def _episode(name: str, observations: Any, actions: Any, rewards: Any, terminate
         for field, values in vars(episode).items()
         if isinstance(values, np.ndarray) and values.dtype == "float64"
     }
-    if episode.observations.dtype == bool:  # an exported policy takes numbers
+    if episode.observations.dtype == bool:  # inputs of an exported policy must be numbers
         changes["observations"] = episode.observations.astype("uint8")
     return dataclasses.replace(episode, **changes)
 
 
 def _rlds_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
-    """Return episodes of RLDS, which stores no action space; D4RL's names imply the environment."""
+    """Return the data of RLDS episodes, with an inferred action space and environment.
+
+    RLDS does not store them. The environment is known for the names of D4RL datasets.
+    """
     if not episodes:
         raise InvalidInput(f"{source} must have episodes; received none")
     actions = episodes[0].actions
     if actions.dtype.kind in "iu":
         largest = max(int(episode.actions.max()) for episode in episodes)
-        # `OfflineData` reports actions below 0 or above the limit.
+        # `OfflineData` raises an error for actions below 0 or above the limit.
         space: Discrete | Box = Discrete(min(max(largest + 1, 1), MAX_ACTIONS))
     else:
         space = Box(-1.0, 1.0, actions.shape[1:] or (1,))
@@ -208,12 +213,12 @@ def _rlds_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
 
 @contextlib.contextmanager
 def _read_errors(source: str, hint: str = "") -> Iterator[None]:
-    """Turn an error of a library that reads data into one `InvalidInput` of one line."""
+    """Convert any error of a library that reads data to an `InvalidInput` with a short message."""
     try:
         yield
     except InvalidInput:
         raise
-    except Exception as error:  # every library has its own errors for damaged files
+    except Exception as error:  # each library raises different errors for damaged files
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         if isinstance(error, ImportError):
             hint = f"it needs {INSTALL}"

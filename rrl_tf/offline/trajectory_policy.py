@@ -1,4 +1,4 @@
-"""Acting with a Decision Transformer."""
+"""Define `TrajectoryPolicy` and `play_episodes`, which act with a Decision Transformer."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from rrl_tf.offline.windows import LastSteps
 
 
 class TrajectoryPolicy:
-    """Policy that plays several episodes at the same time from their last K steps.
+    """Policy that plays several episodes at the same time and reads the last K steps of each.
 
-    The model reads the whole window at every step. Cached keys and values would be wrong, because
-    all blocks but the first would still attend to steps that have left the window.
+    The model reads the whole window at every step. It does not cache keys and values, because in
+    all blocks except the first they depend on steps that have left the window.
 
     Args:
         model: `DecisionTransformer` or `BehaviorCloning`.
         scaling: `Scaling` of the training data.
-        exploration: for continuous actions, the standard deviation of normal noise in units of half
-            the interval between the bounds; for discrete actions, the temperature of sampling. 0 is
-            greedy.
+        exploration: for continuous actions, the standard deviation of normal noise, where 1 is half
+            the interval between the bounds. For discrete actions, the temperature of softmax
+            sampling. 0 means the greedy action.
 
     Raises:
-        InvalidInput: if the exploration is negative.
+        InvalidInput: if `exploration` is negative.
 
     Example:
         One episode is a batch of 1:
@@ -64,7 +64,7 @@ class TrajectoryPolicy:
             seed: seed of the exploration.
 
         Raises:
-            InvalidInput: if the targets are not a list of numbers, or the seed is invalid.
+            InvalidInput: if the targets are not a list of finite numbers, or the seed is invalid.
         """
         targets = finite("target_returns", array_of("target_returns", target_returns, "float64"))
         if targets.ndim != 1 or not targets.size:
@@ -91,8 +91,8 @@ class TrajectoryPolicy:
             `(E,)` or `(E, A)`.
 
         Raises:
-            InvalidInput: if `begin` was not called, or the number of observations or rewards is
-                not that of the running episodes. The window does not change then.
+            InvalidInput: if `begin` was not called, or if the number of observations or rewards is
+                not the number of running episodes. The policy is then unchanged.
         """
         steps, observations = self._started(), np.asarray(observations)
         self._check_shapes(len(steps), observations, rewards)
@@ -103,7 +103,7 @@ class TrajectoryPolicy:
         return actions
 
     def keep(self, rows: np.ndarray) -> None:
-        """Keep some of the episodes, by mask or indices; the others have ended."""
+        """Keep the running episodes, given as a bool mask or as indices, and drop the others."""
         self._started().keep(rows)
 
     def _started(self):
@@ -115,7 +115,7 @@ class TrajectoryPolicy:
         return self._steps
 
     def _check_shapes(self, count, observations, rewards):
-        """Check array sizes only, since a step takes half a millisecond."""
+        """Check the shapes but not the values, because a step takes only half a millisecond."""
         shape = self._shape or observations.shape[1:]
         if self._shape is None and self.scaling.preprocessor is None:
             shape = (self.scaling.state_size,)
@@ -132,7 +132,10 @@ class TrajectoryPolicy:
             )
 
     def _noise(self, count):
-        """Return noise for predictions; the largest logit with Gumbel noise is a softmax sample."""
+        """Return the noise to add to predictions.
+
+        For discrete actions it is Gumbel noise: the argmax of noisy logits is a softmax sample.
+        """
         shape = (count, self.model.action_size)
         if not self.exploration:
             return np.zeros(shape, "float32")
@@ -155,15 +158,16 @@ def play_episodes(
     Args:
         policy: `TrajectoryPolicy`.
         envs: E environments.
-        target_return: target return of every episode; None uses the scaling's.
-        seeds: one seed per environment, which together also seed the exploration.
+        target_return: target return of every episode. None means that of the policy's scaling.
+        seeds: one seed per environment. The list of seeds also seeds the exploration.
 
     Returns:
-        Dict of arrays `(E,)`: `"return"`, `"length"`, and `"success"` if the environments report
-        it.
+        Dict of arrays `(E,)`: `"return"`, `"length"`, and `"success"` if the environments have this
+        entry in their last `info`.
 
     Raises:
-        InvalidInput: if there are no environments, a different number of seeds, or no target.
+        InvalidInput: if there are no environments, if the number of seeds differs, or if there is
+            no target return.
 
     Example:
         >>> play_episodes(policy, [gym.make("Walker2d-v5")], 4000.0, [0])  # doctest: +SKIP

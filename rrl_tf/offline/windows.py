@@ -1,8 +1,9 @@
-"""Windows of the last K steps, for training and for acting.
+"""Define `Windows`, which samples windows of recorded steps, and `LastSteps`, for acting.
 
-A window holds K steps of raw values, the newest last. If an episode has fewer than K steps so far,
-the window is padded in front with zeros, and `mask` is 1 for real steps. While an agent acts, the
-newest action is still unknown and zero; no prediction from a state sees the action of its step.
+A window contains K steps of raw values, the newest last. If an episode has had fewer than K steps,
+the window starts with zeros, where `mask` is 0; elsewhere, `mask` is 1. While an agent acts, the
+action of the newest step is not known yet and is zero. This has no effect, because the prediction
+of an action does not depend on the action of the same step.
 """
 
 from __future__ import annotations
@@ -24,29 +25,32 @@ SAMPLING = ("steps", "returns", "episodes")
 
 Window = dict[str, np.ndarray]
 """`"states"` `(B, K, ...)`, `"actions"` `(B, K, A)`, `"returns_to_go"` `(B, K, 1)`, `"timesteps"`
-`(B, K)` int32 and `"mask"` `(B, K)` float32, 1 for real steps."""
+`(B, K)` int32 and `"mask"` `(B, K)` float32, which is 0 for padding and otherwise 1."""
 
 
 class Windows:
     """Sampler of windows of recorded episodes.
 
-    A batch depends only on the seed and the batch number, so a resumed run continues with the
-    batches of an uninterrupted run.
+    A batch depends only on the seed and the batch number, so a resumed run gets the same batches as
+    a run that was not interrupted.
 
     Args:
         data: `OfflineData`; its steps are copied.
-        context_length: K.
-        sampling: how the last step of a window is sampled. `"steps"`: all steps are equally likely,
-            so long episodes are sampled more often. `"returns"`: the probability of a step grows
-            with the return of its episode, from zero for the worst episode to the maximum for the
-            best (trajectory weighting). `"episodes"`: all episodes are equally likely, and windows
-            are full where an episode has K steps (min-decision-transformer).
-        start_fraction: fraction of the windows that end within the first steps of their episode.
-            Every episode begins there, and few recorded steps do.
-        start_steps: number of these first steps; by default 2 K.
-        condition: `"returns_to_go"` of a step: its `"return_to_go"`, or the `"return"` of its
-            episode.
-        return_power: exponent of the probabilities of `sampling="returns"`.
+        context_length: K, number of steps in a window.
+        sampling: how the last step of a window is sampled.
+
+            - `"steps"`: all steps are equally likely, so long episodes are sampled more often.
+            - `"returns"`: the probability of a step increases linearly with the return of its
+              episode, from 0 for the worst episode (trajectory weighting).
+            - `"episodes"`: all episodes are equally likely. Windows have no padding if the episode
+              has at least K steps (min-decision-transformer).
+        start_fraction: fraction of the windows that end within the first `start_steps` steps of
+            their episode. Use it because every episode starts there, but few recorded steps are
+            there.
+        start_steps: see `start_fraction`. None means 2 K.
+        condition: value of `"returns_to_go"`: the `"return_to_go"` of the step, or the `"return"`
+            of its episode.
+        return_power: exponent of the probabilities with `sampling="returns"`.
 
     Raises:
         InvalidInput: for an argument out of range.
@@ -89,7 +93,7 @@ class Windows:
         self._set_weights(self._step_weights(sampling, power))
 
     def _step_weights(self, sampling: str, return_power: float) -> np.ndarray:
-        """Return the relative probability of each step to end a window, `(steps,)`."""
+        """Return the relative probability that a window ends with each step, `(steps,)`."""
         if sampling == "steps":
             return np.ones(self.data.steps)
         if sampling == "returns":
@@ -97,24 +101,24 @@ class Windows:
             low, high = returns.min(), returns.max()
             scaled = (returns - low) / (high - low) if high > low else np.ones_like(returns)
             return np.repeat(scaled**return_power, self._lengths)
-        skipped = np.minimum(self._lengths, self.context_length) - 1  # steps before a full window
+        skipped = np.minimum(self._lengths, self.context_length) - 1  # these windows have padding
         weights = np.repeat(1 / (self._lengths - skipped), self._lengths)
         return np.where(self._timesteps() < np.repeat(skipped, self._lengths), 0.0, weights)
 
     def _timesteps(self) -> np.ndarray:
-        """Return the number of each step within its episode, `(steps,)`."""
+        """Return the time step of each step in its episode, `(steps,)`."""
         return np.arange(self.data.steps) - np.repeat(self._first_steps, self._lengths)
 
     def reweight(self, factors: np.ndarray) -> None:
-        """Multiply the probabilities of steps to end a window.
+        """Multiply the probability that a window ends with each step by a factor.
 
         Args:
             factors: `(steps,)` non-negative numbers, such as those of
                 `rrl_tf.offline.advantages.advantage_weights`.
 
         Raises:
-            InvalidInput: if the number of factors is wrong, a factor is negative or not finite,
-                their sum overflows, or all are 0 where a window may end.
+            InvalidInput: if the number of factors is wrong, if a factor is negative or not finite,
+                or if the sum of the new weights is 0 or overflows.
         """
         factors = np.asarray(factors, "float64")
         if factors.shape != (self.data.steps,):
@@ -127,8 +131,9 @@ class Windows:
             total = weights.sum()
         if not (factors >= 0).all() or not 0 < total < np.inf:
             raise InvalidInput(
-                "`factors` must be at least 0, and their sum positive and finite, also times "
-                f"earlier factors; received {np.min(factors):.3g} to {np.max(factors):.3g}"
+                "`factors` must be at least 0, and the sum of their products with the current "
+                "weights must be positive and finite; received factors from "
+                f"{np.min(factors):.3g} to {np.max(factors):.3g}"
             )
         self._set_weights(weights)
 
@@ -137,10 +142,10 @@ class Windows:
         self._start_ends = np.cumsum(self._start_weights(weights))
 
     def _start_weights(self, weights: np.ndarray) -> np.ndarray:
-        """Move the weight of each episode to its first steps."""
+        """Return weights where the total weight of each episode is moved to its first steps."""
         is_start = self._timesteps() < self._start_steps
         starts = np.where(is_start, weights, 0.0)
-        if not starts.any():  # full windows end later
+        if not starts.any():  # with sampling="episodes", all windows may end after these steps
             return weights
         of_episode, of_start = (np.add.reduceat(w, self._first_steps) for w in (weights, starts))
         scale = np.divide(of_episode, of_start, out=np.zeros_like(of_start), where=of_start > 0)
@@ -161,7 +166,7 @@ class Windows:
     def windows(
         self, episodes: Sequence[int] | np.ndarray, last: Sequence[int] | np.ndarray
     ) -> Window:
-        """Return the windows that end with steps `last` of the given episodes."""
+        """Return the windows that end with the time steps `last` of the given episodes."""
         begins = self._first_steps[np.asarray(episodes)]
         timesteps = np.asarray(last)[:, None] + np.arange(1 - self.context_length, 1)
         is_real = timesteps >= 0
@@ -181,10 +186,10 @@ class Windows:
         """Return an endless `tf.data.Dataset` of `(inputs, targets, weights)` for `fit`.
 
         Args:
-            size: B.
+            size: B, number of windows in a batch.
             scaling: scaling of the windows.
-            seed: int.
-            first: number of the first batch, which is the number of earlier updates.
+            seed: seed of the sampling.
+            first: number of the first batch. Set it to the number of completed updates to resume.
             output: name of the network output that predicts actions.
         """
         return windows_dataset(lambda: (self, first), size, scaling, seed, output)
@@ -197,17 +202,17 @@ def windows_dataset(
     seed: int = 0,
     output: str = "action",
 ) -> tf.data.Dataset:
-    """Return `Windows.dataset` of windows that change between iterators.
+    """Return a dataset as `Windows.dataset` does, but each iterator may use other windows.
 
-    TensorFlow never frees the generator of a dataset, so a run that makes new windows repeatedly
-    uses one dataset.
+    A run that repeatedly creates new windows must use a single dataset, because TensorFlow never
+    frees the generator of a dataset.
 
     Args:
-        current: function that returns `Windows` and the number of the first batch; each iterator
-            calls it once.
+        current: function that returns a `Windows` object and the number of the first batch. It is
+            called once for each iterator.
         size, scaling, seed, output: see `Windows.dataset`.
     """
-    import tensorflow as tf  # sampling windows works without it
+    import tensorflow as tf  # sampling windows does not need TensorFlow
 
     signature = {
         name: tf.TensorSpec((size, *values.shape[1:]), values.dtype)
@@ -229,13 +234,14 @@ def windows_dataset(
 
 
 class LastSteps:
-    """The last K steps of episodes that an agent plays at the same time.
+    """The last K steps of E episodes that an agent plays at the same time.
 
     Args:
         target_returns: `(E,)`, one target return per episode.
-        context_length: K.
-        action_size: A.
-        condition: whether targets decrease by the rewards (`"return_to_go"`) or stay (`"return"`).
+        context_length: K, number of steps in a window.
+        action_size: A, number of discrete actions or size of a continuous action.
+        condition: `"return_to_go"` subtracts each reward from the target return; `"return"` does
+            not.
 
     Example:
         >>> steps = LastSteps([10.0, 20.0], context_length=3, action_size=2)
@@ -263,7 +269,7 @@ class LastSteps:
         return len(self._returns)
 
     def add(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:
-        """Add a step whose actions are not known yet.
+        """Add a step, whose actions `choose` sets later.
 
         Args:
             observations: `(E, ...)`, raw.
@@ -288,7 +294,7 @@ class LastSteps:
         self._count += 1
 
     def choose(self, actions: np.ndarray) -> None:
-        """Set the actions of the newest step, `(E,)` indices or `(E, A)`."""
+        """Set the actions of the newest step, `(E,)` integers or `(E, A)` floats."""
         self._window["actions"][:, -1] = action_vectors(actions, self.action_size)
 
     def window(self) -> Window:
@@ -296,13 +302,13 @@ class LastSteps:
         return dict(self._window)
 
     def keep(self, rows: np.ndarray) -> None:
-        """Keep some of the episodes, by mask or indices; the others have ended."""
+        """Keep the running episodes, given as a bool mask or as indices, and drop the others."""
         self._returns = self._returns[rows]
         self._window = {name: values[rows] for name, values in self._window.items()}
 
 
 def action_vectors(actions: np.ndarray, action_size: int) -> np.ndarray:
-    """Return actions as windows hold them, with integers as one-hot vectors.
+    """Return actions as vectors: integers become one-hot vectors, floats are unchanged.
 
     Args:
         actions: `(...)` integers below A, or `(..., A)` floats.
@@ -323,7 +329,7 @@ def action_vectors(actions: np.ndarray, action_size: int) -> np.ndarray:
 
 
 def _all_steps(data: OfflineData, condition: str) -> dict[str, np.ndarray]:
-    """Return the window entries of every recorded step, `(steps, ...)` each."""
+    """Return a dict name in a window -> values of all recorded steps, `(steps, ...)`."""
     actions = np.concatenate([episode.actions for episode in data.episodes])
     returns = np.concatenate(
         [

@@ -1,17 +1,17 @@
-"""Pretrained models with their weights, one folder each, and the functions that find them.
+"""Find the folders of pretrained models, in the package or on the Hugging Face Hub.
 
-The layout is KerasHub's: `config.json`, `model.weights.h5`, `metadata.json`, and a model card
-`README.md`. The folder also has `evaluation.json` (results) and `policy/` (a SavedModel that takes
-raw observations). `metadata.json` contains the SHA-256 of every other file, and a damaged file is
-an error.
+Each pretrained model has a folder with the files of KerasHub, `config.json`, `model.weights.h5`,
+`metadata.json` and the model card `README.md`. The folder also has `evaluation.json` (results) and
+`policy/` (a SavedModel that takes raw observations). `metadata.json` contains the SHA-256 of every
+other file. The functions check them and raise an error for a damaged file.
 
-A pretrained model has a name in the package, a path, or an address on the Hugging Face Hub,
-`hf://owner/name` or, pinned, `hf://owner/name@COMMIT`, which needs `pip install '.[hub]'`. Only the
-files in `metadata.json` are downloaded, to the Hub's cache, and checked. The check detects damage;
-it does not prove the origin. `hf upload owner/name presets/mine` uploads a folder that
-`save_to_preset` wrote.
+A pretrained model is identified by its name in the package, by the path of its folder, or by an
+address on the Hugging Face Hub, `hf://owner/name` or `hf://owner/name@COMMIT`, which needs
+`pip install '.[hub]'`. Only the files that `metadata.json` lists are downloaded, to the cache of
+the Hub, and checked. The check detects damage; it does not prove the origin.
+`hf upload owner/name presets/mine` uploads a folder that `save_to_preset` wrote.
 
-This package loads no framework: `rrl_tf.models` makes models from these folders.
+This package imports no deep-learning framework. `rrl_tf.models` creates models from the folders.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ FOLDER = pathlib.Path(__file__).parent
 
 METADATA = "metadata.json"
 POLICY = "policy"
-"""Folder of the SavedModel's versions."""
+"""Name of the folder with the versions of the SavedModel."""
 
 _ADDRESS = re.compile(r"hf://([\w.-]+/([\w.-]+))(?:@([\w./-]+))?")
 
 
 def pretrained_models(class_name: str | None = None) -> dict[str, str]:
-    """Return the pretrained models in the package, name -> description in one sentence.
+    """Return the pretrained models in the package as a dict name -> description.
 
     Args:
-        class_name: class of the models; by default all.
+        class_name: class of the models to return. None means all classes.
 
     Example:
 
@@ -72,8 +72,8 @@ def pretrained_folder(name: str | os.PathLike) -> pathlib.Path:
             which is downloaded.
 
     Raises:
-        InvalidInput: if it does not exist, a file is damaged, missing or new, or a subfolder is a
-            link.
+        InvalidInput: if the model does not exist, if a file is damaged, missing or not listed in
+            its metadata, or if a subfolder is a link.
 
     Example:
 
@@ -92,7 +92,7 @@ def pretrained_folder(name: str | os.PathLike) -> pathlib.Path:
             f"hf://owner/name on the Hugging Face Hub; received {str(name)!r}"
         )
     expected, held = read_metadata(folder)["sha256"], checksums(folder)
-    if is_on_hub(name):  # the cache may contain other files, which must not be new policy versions
+    if is_on_hub(name):  # ignore other files in the cache, except additional policy versions
         held = {
             file: digest
             for file, digest in held.items()
@@ -102,7 +102,7 @@ def pretrained_folder(name: str | os.PathLike) -> pathlib.Path:
         wrong = sorted({file for file, _ in expected.items() ^ held.items()})
         raise InvalidInput(
             f"the files of a pretrained model must match {METADATA}; received {str(folder)!r}, "
-            f"where these are damaged, missing or new: {', '.join(wrong)}"
+            f"where these are damaged, missing or not listed: {', '.join(wrong)}"
         )
     return folder
 
@@ -125,7 +125,7 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
     """Return the contents of a pretrained model's `metadata.json`.
 
     Raises:
-        InvalidInput: if the file is missing or has other contents.
+        InvalidInput: if the file is missing or does not have the expected entries.
     """
     file = pathlib.Path(folder) / METADATA
     try:
@@ -134,19 +134,19 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
             raise TypeError("class must be a string and sha256 a dict")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise InvalidInput(
-            f"{METADATA} of a pretrained model must be as save_to_preset writes it; received "
+            f"{METADATA} of a pretrained model must be a file that save_to_preset wrote; received "
             f"{str(file)!r} ({type(error).__name__}: {error})"
         ) from error
     return metadata
 
 
 def checksums(folder: pathlib.Path) -> dict[str, str]:
-    """Return path -> SHA-256 of the files of a pretrained model, except its metadata.
+    """Return a dict path -> SHA-256 for the files of a pretrained model except `metadata.json`.
 
-    Hidden files and folders at the top belong to Git or a cache and are ignored.
+    Hidden files and folders at the top level are ignored, because they belong to Git or a cache.
 
     Raises:
-        InvalidInput: if a subfolder is a link, whose files would be loaded unchecked.
+        InvalidInput: if a subfolder is a link, because its files would not be checked.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     paths = {name: path for name, path in paths.items() if not name.startswith(".")}
@@ -175,9 +175,10 @@ def is_on_hub(name: str | os.PathLike) -> bool:
 
 
 def snapshot(address: str, files: Iterable[str]) -> pathlib.Path:
-    """Return a folder with some files of a repository on the Hub, as far as they exist.
+    """Download files of a repository on the Hub and return the folder that contains them.
 
-    Files in the Hub's local cache are not downloaded, so these are available without a network.
+    Files that do not exist in the repository are left out. Files in the local cache of the Hub are
+    not downloaded again and are available without a network.
 
     Args:
         address: `hf://owner/name`, optionally with `@` and a branch, tag or commit.
@@ -198,7 +199,7 @@ def snapshot(address: str, files: Iterable[str]) -> pathlib.Path:
     patterns = [glob.escape(file) for file in files]
     try:
         folder = snapshot_download(repository, revision=revision, allow_patterns=patterns)
-    except Exception as error:  # of huggingface_hub or of its HTTP library
+    except Exception as error:  # an error of huggingface_hub or of its HTTP library
         first = (str(error).strip().splitlines() or [""])[0]
         raise InvalidInput(
             "a model on the Hugging Face Hub must exist and be reachable or cached; received "

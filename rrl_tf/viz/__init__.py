@@ -1,4 +1,4 @@
-"""Figures and films of attention, learning and memory: arrays in, figures and images out."""
+"""Draw figures and animations of attention, learning and memory from arrays."""
 
 from rrl_tf._lazy import lazy_attributes
 

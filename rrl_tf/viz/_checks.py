@@ -1,4 +1,4 @@
-"""Checks of the arrays that figures draw."""
+"""Check the arrays that figures draw."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from rrl_tf.errors import InvalidInput
 
 
 def shaped(name: str, values: Any, *shape: int | str, dtype: Any = np.float64) -> np.ndarray:
-    """Return an array of a shape, as float64, because matplotlib does not draw bfloat16.
+    """Return `values` as an array after a check of its shape.
+
+    The default dtype is float64 because matplotlib cannot draw bfloat16.
 
     Args:
-        name: name of the argument, for the message.
+        name: name of the argument, for the error message.
         values: the array.
-        *shape: sizes, or letters for any positive size; equal letters mean equal sizes.
-        dtype: dtype of the result; `None` keeps it.
+        *shape: expected sizes. A string stands for any positive size; equal strings stand for equal
+            sizes.
+        dtype: dtype of the result; `None` keeps the dtype of `values`.
 
     Raises:
         InvalidInput: if the shape differs.
@@ -27,19 +30,19 @@ def shaped(name: str, values: Any, *shape: int | str, dtype: Any = np.float64) -
     fits = array.ndim == len(shape) and 0 not in array.shape
     if not fits or any(sizes.setdefault(a, b) != b for a, b in zip(shape, array.shape)):
         expected = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
-        raise InvalidInput(f"{name} must have shape {expected}; received shape {array.shape}")
+        raise InvalidInput(f"`{name}` must have shape {expected}; received shape {array.shape}")
     return array if dtype is None else array.astype(dtype)
 
 
 def checked_images(name: str, images: Any, *leading: str) -> np.ndarray:
-    """Return uint8 RGB images, `(*leading, height, width, 3)`.
+    """Return `images` as an array `(*leading, height, width, 3)` after a check of shape and dtype.
 
     Raises:
-        InvalidInput: if the shape or dtype differs; the message contains `name`.
+        InvalidInput: if the shape differs, or the dtype is not uint8; the message contains `name`.
     """
     images = shaped(name, images, *leading, "height", "width", 3, dtype=None)
     if images.dtype != np.uint8:
-        raise InvalidInput(f"{name} must be uint8; received dtype {images.dtype}")
+        raise InvalidInput(f"`{name}` must be uint8; received dtype {images.dtype}")
     return images
 
 
@@ -49,13 +52,13 @@ def checked_cells(
     """Return `cells` (label -> `(x, y)`) with integer coordinates.
 
     Raises:
-        InvalidInput: if there is no cell, or one outside of the grid.
+        InvalidInput: if there is no cell, or a cell is outside of the grid.
     """
     if not cells:
-        raise InvalidInput(f"cells must name at least one cell; received {cells!r}")
+        raise InvalidInput(f"`cells` must have at least one cell; received {cells!r}")
     for label, (x, y) in cells.items():
         if not (0 <= x < grid[0] and 0 <= y < grid[1]):
             raise InvalidInput(
-                f"cells must lie inside the {grid[0]}x{grid[1]} view; received {label!r} at {x, y}"
+                f"`cells` must be inside the {grid[0]}x{grid[1]} view; received {label!r} at {x, y}"
             )
     return {str(label): (int(x), int(y)) for label, (x, y) in cells.items()}

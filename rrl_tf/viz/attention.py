@@ -1,4 +1,4 @@
-"""Attention drawn on the cells of the agent's view, and over the frame of a game."""
+"""Draw attention on the cells of the agent's view, or on the frame of a game."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _KEY_LETTERS = 32
 
 
 def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
-    """Return one row of attention as an image with the view's orientation.
+    """Return the attention of one entity as an image in which the view is upright.
 
-    Observations are indexed `[x, y]` and flattened in that order, so that entity `x * height + y`
-    is the cell `(x, y)`; an image has rows `y` and columns `x`.
+    Observations are indexed `[x, y]`, and the cell `(x, y)` is entity `x * height + y`. The image
+    is indexed `[y, x]`.
 
     Args:
         weights: array `(S,)`, the attention to each of `S = width * height` cells.
@@ -47,7 +47,7 @@ def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
     Example:
 
     >>> import numpy as np
-    >>> np.argwhere(attention_grid(np.eye(49)[27]) == 1)  # the agent: row 6, column 3
+    >>> np.argwhere(attention_grid(np.eye(49)[27]) == 1)  # the agent's cell is row 6, column 3
     array([[6, 3]])
     """
     return shaped("weights", weights, grid[0] * grid[1]).reshape(grid).T
@@ -61,20 +61,25 @@ def attention_figure(
     unseen: Any | None = None,
     grid: Cell = (7, 7),
 ) -> Figure:
-    """Draw the attention of each head from each labelled cell, next to the state.
+    """Draw the attention from each labelled cell in each head, next to the state.
 
-    The whole frame and the agent's view are on the left, followed by one row per head and one
-    column per labelled cell. The attending cell is outlined in orange, labelled cells show their
-    initial, a grey line bounds the visible cells, and all panels share one colour scale.
+    The rendered frame and the agent's view are on the left. On the right is a grid of panels, with
+    one row per head and one column per labelled cell. All panels have the same colour scale. In a
+    panel,
+
+    - the attending cell is outlined in orange,
+    - labelled cells show the initials of their label,
+    - a grey line separates visible cells from the others.
 
     Args:
         frame: uint8 RGB `(height, width, 3)`, the rendered environment.
         view: uint8 RGB `(height, width, 3)`, the agent's view, upright (agent at the bottom).
-        scores: array `(H, N, N)`, or a dict name -> such an array for several rounds.
-            `scores[h, n, s]` is the attention of entity `n` to entity `s`, and entity
-            `x * height + y` is the cell `(x, y)`.
-        cells: dict label -> `(x, y)`; labels that share a cell share a column.
-        unseen: boolean array indexed `[x, y]`, cells out of sight; `None` if all are visible.
+        scores: array `(H, N, N)`, or a dict of such arrays whose keys are names of rounds.
+            `scores[h, n, s]` is the attention of entity `n` to entity `s`, and the cell `(x, y)` is
+            entity `x * height + y`.
+        cells: dict label -> `(x, y)`. Labels of the same cell have one column.
+        unseen: bool array indexed `[x, y]`, true for cells that are not visible; `None` if all are
+            visible.
         grid: `(width, height)` of the view in cells.
 
     Returns:
@@ -98,7 +103,7 @@ def attention_figure(
         for name, each in rounds.items()
     }
     if not rounds:
-        raise InvalidInput(f"scores must hold at least one round; received {scores!r}")
+        raise InvalidInput(f"`scores` must have at least one round; received {scores!r}")
     cells = checked_cells(cells, grid)
     unseen = np.zeros(grid, bool) if unseen is None else unseen
     unseen = shaped("unseen", unseen, *grid, dtype=bool)
@@ -117,7 +122,7 @@ def attention_figure(
 
 
 def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
-    """Return `(x, y) -> "label + label"`: a carried key shares the agent's cell."""
+    """Return `(x, y)` -> label; labels of the same cell are joined, such as `agent + key`."""
     groups: dict[Cell, list[str]] = {}
     for label, cell in cells.items():
         groups.setdefault(cell, []).append(label)
@@ -125,11 +130,13 @@ def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
 
 
 def initials(labels: Iterable[str]) -> dict[str, str]:
-    """Return label -> the shortest capitalised beginning that no other label shares.
+    """Return a short, unambiguous abbreviation of each label.
 
-    If that needs several letters of a label of several words, such as `red key` next to `red ball`,
-    it is the words' first letters, unless another label has the same. Labels that differ only in a
-    number, such as `box` and `box 2`, share their letters and keep the number.
+    - An abbreviation is the shortest beginning of a label that no other label has, capitalised.
+    - If this has several letters and the label has several words, such as `red key` next to
+      `red ball`, the first letters of the words are used instead, unless they are ambiguous.
+    - Labels that differ only in a number, such as `box` and `box 2`, get the same letters, followed
+      by the number.
     """
     parts = {label: _without_number(label) for label in labels}
     short = _shortest({word for word, _ in parts.values()})
@@ -151,13 +158,13 @@ def _shortest(words):
 
 
 def _without_number(label):
-    """Return a label's words, and the number at their end, or an empty string."""
+    """Return the words of a label and the number at its end; without one, an empty string."""
     words, _, number = label.rpartition(" ")
     return (words, number) if words and number.isdigit() else (label, "")
 
 
 def meaning(labels: Iterable[str]) -> str:
-    """Return the key to the letters in the cells, in lines of about `_KEY_LETTERS`."""
+    """Return the text that explains the letters in cells, in lines of about `_KEY_LETTERS`."""
     words = dict.fromkeys(_without_number(label)[0] for label in labels)
     entries = [f"{short} {word}" for word, short in initials(words).items()]
     whole = "  ".join(entry.replace(" ", _UNBROKEN) for entry in entries)
@@ -172,20 +179,20 @@ def mark_cells(
     size: float = style.SMALL_SIZE,
     letters: Mapping[str, str] | None = None,
 ) -> list[Artist]:
-    """Outline labelled cells and write their letters; the attending cell is orange.
+    """Outline labelled cells and write their letters; the outline of the attending cell is orange.
 
     Args:
         axes: axes whose data coordinates are cells, as after `draw_weights`.
         cells: dict label -> `(x, y)`.
         attending: `(x, y)` of the attending cell, or `None`.
-        weights: image `(height, width)` scaled to 0..1 under the letters, which are white on dark
-            cells; `None` writes no letters.
-        size: font size of the letters.
-        letters: dict label -> letters, if they depend on further labels, as in a film; `None` is
-            the cells' `initials`.
+        weights: image `(height, width)` of the attention behind the letters, from 0 to 1. Letters
+            are white on dark cells. `None` writes no letters.
+        size: font size of the letters in points.
+        letters: dict label -> letters. An animation passes letters that are unambiguous for all of
+            its steps. `None` uses `initials(cells)`.
 
     Returns:
-        List of the artists added.
+        List of the added matplotlib artists.
     """
     short = initials(cells) if letters is None else letters
     artists: list[Artist] = []
@@ -198,14 +205,14 @@ def mark_cells(
         if weights is not None:
             text = "".join(short[part] for part in label.split(" + "))
             ink = "white" if weights[y, x] > 0.55 else style.TEXT
-            place: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 5}
+            options: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 5}
             smaller = size if len(text) == 1 else size * 0.75
-            artists.append(axes.text(x, y, text, size=smaller, weight="bold", color=ink, **place))
+            artists.append(axes.text(x, y, text, size=smaller, weight="bold", color=ink, **options))
     return artists
 
 
 def draw_weights(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
-    """Draw an image of attention `(height, width)`, white at 0 and darkest at `largest`."""
+    """Draw an image of attention `(height, width)`, from white at 0 to darkest at `largest`."""
     height, width = weights.shape
     image = axes.imshow(weights, cmap=style.ATTENTION_MAP, vmin=0, vmax=largest)
     axes.vlines(np.arange(width - 1) + 0.5, -0.5, height - 0.5, color=style.GRID, lw=0.5)
@@ -216,17 +223,23 @@ def draw_weights(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
 
 
 def even_weight(weights: Any) -> float:
-    """Return the weight of each entity if a row `(..., S)` attended equally to its entities."""
+    """Return the weight that uniform attention would give to each entity of weights `(..., S)`.
+
+    Entities of weight 0 do not count, because they are masked.
+    """
     return 1.0 / max(1, np.count_nonzero(weights, axis=-1).max())
 
 
 def darkest(weights: np.ndarray, even: float) -> float:
-    """Return the end of the colour scale; uniform attention is at most half as dark."""
+    """Return the weight of the darkest colour, at least twice the weight of uniform attention.
+
+    Nearly uniform attention therefore never looks strong.
+    """
     return float(max(weights.max(initial=0.0), min(1.0, 2 * even)))
 
 
 def _draw_state(figure, frame, view, cells, unseen, grid):
-    """Draw the frame, the view below it, and the key to the letters."""
+    """Draw the frame, the view below it, and the explanation of the letters."""
     above, below = figure.subplots(2, 1)
     above.imshow(frame, interpolation="antialiased")
     style.title(above, "environment")
@@ -239,13 +252,13 @@ def _draw_state(figure, frame, view, cells, unseen, grid):
     mark_cells(below, cells)
     explanation = f"{meaning(cells)}\norange: the cell that attends"
     below.set_xlabel(explanation, size=style.SMALL_SIZE, color=style.MUTED, loc="left")
-    for axes, side in ((above, "S"), (below, "N")):
+    for axes, anchor in ((above, "S"), (below, "N")):
         style.bare(axes)
-        axes.set_anchor(side)
+        axes.set_anchor(anchor)
 
 
 def _draw_panels(figure, rounds, groups, cells, unseen, grid):
-    """Draw the attention of every head from every cell, and the colour bar."""
+    """Draw the attention from each labelled cell in each head, and the colour bar."""
     entities = [x * grid[1] + y for x, y in groups]
     heads = {
         ", ".join([*filter(None, [name]), f"head {head}"]).replace("_", " "): weights[entities]
@@ -267,7 +280,7 @@ def _draw_panels(figure, rounds, groups, cells, unseen, grid):
 
 
 def _outline_seen(axes, unseen):
-    """Draw the border between visible cells and cells out of sight."""
+    """Draw the border between cells that are visible and cells that are not."""
     upright = [
         [(x + 0.5, y - 0.5), (x + 0.5, y + 0.5)] for x, y in np.argwhere(unseen[1:] != unseen[:-1])
     ]
@@ -279,15 +292,15 @@ def _outline_seen(axes, unseen):
 
 
 def attention_paid(scores: Any, grid: tuple[int, int]) -> np.ndarray:
-    """Return the attention that each entity receives, as a mean over all entities: it sums to one.
+    """Return the attention that each entity receives, averaged over the attending entities.
 
     Args:
         scores: array `(H, N, N)`; `scores[h, n, s]` is the attention of entity `n` to entity `s`,
-            and entity `row * columns + column` is the cell (row, column).
+            and the cell (row, column) is entity `row * columns + column`.
         grid: `(rows, columns)` of the entities.
 
     Returns:
-        Array `(H, rows, columns)`.
+        Array `(H, rows, columns)`, which sums to one for each head.
 
     Raises:
         InvalidInput: if `scores` has another shape.
@@ -304,12 +317,12 @@ def attention_paid(scores: Any, grid: tuple[int, int]) -> np.ndarray:
 
 
 def overlay(frame: Any, weights: Any) -> np.ndarray:
-    """Blend attention into a frame: attended places are bright and orange, others are dim.
+    """Blend attention into a frame: attended patches are bright and orange, others are dim.
 
     Args:
         frame: uint8 RGB `(height, width, 3)`.
-        weights: array `(rows, columns)` ≥ 0, of patches that cover the frame evenly. The largest
-            glows most; the glow is interpolated between the patches' centres.
+        weights: non-negative array `(rows, columns)`, the attention to patches that cover the frame
+            evenly. It is scaled by its maximum and interpolated between the centres of patches.
 
     Returns:
         uint8 array `(height, width, 3)`.
@@ -334,13 +347,13 @@ def overlay(frame: Any, weights: Any) -> np.ndarray:
 def frame_attention_figure(frame: Any, scores: Mapping[str, Any], grid: tuple[int, int]) -> Figure:
     """Draw a frame, and the attention that its patches receive in each round and head.
 
-    Each panel has its own scale, given in its title: from zero to the largest weight of a patch, in
-    percent.
+    Each panel has its own scale, from zero to the largest attention to a patch. The title of the
+    panel gives it in percent.
 
     Args:
         frame: uint8 RGB `(height, width, 3)`, the rendered game.
-        scores: dict name → array `(H, N, N)` as for `attention_paid`, of each round.
-        grid: `(rows, columns)` of the entities, which cover the frame evenly.
+        scores: dict name of a round → array `(H, N, N)` as for `attention_paid`.
+        grid: `(rows, columns)` of the patches, which cover the frame evenly.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -359,7 +372,7 @@ def frame_attention_figure(frame: Any, scores: Mapping[str, Any], grid: tuple[in
     """
     frame = checked_images("frame", frame)
     if not scores:
-        raise InvalidInput(f"scores must hold at least one round; received {scores!r}")
+        raise InvalidInput(f"`scores` must have at least one round; received {scores!r}")
     heads = {name: attention_paid(each, grid) for name, each in scores.items()}
     columns = 1 + max(map(len, heads.values()))
     aspect = frame.shape[0] / frame.shape[1]

@@ -1,4 +1,4 @@
-"""Figures of curves: learning curves, returns and robustness."""
+"""Draw learning curves, returns against target returns, and robustness curves."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Curve = tuple[Any, Any]
-"""Places `(P,)` and values `(seeds, P)`."""
+"""Horizontal coordinates `(P,)` and values `(seeds, P)` of a curve."""
 Panels = Mapping[str, Mapping[str, Curve]]
-"""Title -> label -> a curve."""
+"""Title of each panel -> label of each line -> curve."""
 
 _BAND = "min–max over seeds"
 
@@ -33,16 +33,17 @@ def learning_curves(
     ylim: tuple[float, float] | None = None,
     xlabel: str = "environment steps",
 ) -> Figure:
-    """Draw the mean over seeds of several agents, with a band from the lowest to the highest seed.
+    """Draw one learning curve per agent: the mean over seeds, and a band from minimum to maximum.
 
     Args:
         curves: dict label -> `(steps, values)`; `steps` is an array `(P,)` and `values` an array
             `(seeds, P)`.
-        ylabel: name of the values, with its unit.
-        references: dict label -> height of a dotted horizontal line, or `None`.
-        ylim: `(low, high)` of the vertical axis, which becomes wider if a curve or band exceeds
-            it; `None` for the range of the data.
-        xlabel: name of the steps.
+        ylabel: label of the vertical axis: name and unit of the values.
+        references: dict label -> value at which a dotted horizontal line is drawn; `None` draws
+            none.
+        ylim: `(low, high)` of the vertical axis, which is extended if a curve or band exceeds it;
+            `None` uses the range of the data.
+        xlabel: label of the horizontal axis.
 
     Returns:
         A `matplotlib.figure.Figure`. Colours repeat after seven lines.
@@ -56,7 +57,7 @@ def learning_curves(
         >>> figure = learning_curves({"fast": (steps, success)}, "success", references)
     """
     if not curves:
-        raise InvalidInput(f"curves must hold at least one curve; received {curves!r}")
+        raise InvalidInput(f"`curves` must have at least one curve; received {curves!r}")
     figure = style.new_figure(style.FIGURE_WIDTH, 4.4)
     axes = figure.subplots()
     style.plain(axes)
@@ -83,14 +84,17 @@ def learning_curves(
 def returns_figure(
     panels: Panels, references: Mapping[str, Mapping[str, float]] | None = None
 ) -> Figure:
-    """Draw, one panel per data set, the return of a policy against its target return.
+    """Draw the return of a policy against its target return, in one panel per dataset.
 
-    A policy that reaches its targets lies on the dashed diagonal.
+    A policy that reaches its targets lies on the dashed diagonal. Each seed is a dot; a line shows
+    the mean over seeds, and a band the range from minimum to maximum. A label has the same colour
+    in all panels.
 
     Args:
-        panels: dict title → dict label → `(targets (P,), returns (seeds, P))`. Every seed is a dot,
-            their mean a line in a band from worst to best. A label has one colour in all panels.
-        references: dict title → dict label → height of a dotted horizontal line, or `None`.
+        panels: dict title → dict label → `(targets, returns)`; `targets` is an array `(P,)` and
+            `returns` an array `(seeds, P)`.
+        references: dict title → dict label → value at which a dotted horizontal line is drawn;
+            `None` draws none.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -103,7 +107,10 @@ def returns_figure(
     >>> figure = returns_figure({"doorkey": {"ours": ([0.0, 0.5, 1.0], [[0.1, 0.6, 0.9]])}})
     """
     if not panels or not all(panels.values()):
-        raise InvalidInput(f"every panel must hold at least one curve; received {panels!r}")
+        raise InvalidInput(
+            f"`panels` must have at least one panel, and each at least one curve; "
+            f"received {panels!r}"
+        )
     references = {title: (references or {}).get(title, {}) for title in panels}
     labels = _labels(panels)
     colours = {label: style.colour(i) for i, label in enumerate(labels + _labels(references))}
@@ -139,14 +146,18 @@ def robustness_figure(
     ylabel: str,
     references: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
-    """Draw one panel per perturbation and one line per model, with bands over seeds.
+    """Draw values against the strength of a perturbation, in one panel per perturbation.
+
+    Each line is the mean over seeds, in a band from minimum to maximum.
 
     Args:
-        panels: dict axis title → dict label → `(strengths (P,), values (seeds, P))`. Labels are
-            `model · kind`: each model has one colour in all panels, and all kinds but the first are
-            dashed.
-        ylabel: name of the values.
-        references: dict axis title → (low, high), the range of strengths in training, drawn grey.
+        panels: dict label of the horizontal axis → dict label of a line → `(strengths, values)`;
+            `strengths` is an array `(P,)` and `values` an array `(seeds, P)` from 0 to 1, shown in
+            percent. The label of a line is `model · kind`. All lines of a model have the same
+            colour; lines of the first kind are solid, the others dashed.
+        ylabel: label of the vertical axis.
+        references: dict label of the horizontal axis → `(low, high)`, the range of strengths in
+            training, which is drawn as a grey area; `None` draws none.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -161,7 +172,7 @@ def robustness_figure(
     """
     labels = [label.partition(" · ") for label in _labels(panels)]
     if not labels:
-        raise InvalidInput(f"panels must hold at least one line; received {panels!r}")
+        raise InvalidInput(f"`panels` must have at least one line; received {panels!r}")
     models = list(dict.fromkeys(model for model, _, _ in labels))
     kinds = list(dict.fromkeys(kind for *_, kind in labels))
     colours = {model: style.colour(i) for i, model in enumerate(models)}
@@ -174,8 +185,8 @@ def robustness_figure(
         for label, curve in lines.items():
             strengths, values = _checked_curve(f"panels[{title!r}][{label!r}]", *curve)
             model, _, kind = label.partition(" · ")
-            look: dict[str, Any] = {"color": colours[model], "linestyle": dashes[kind], "lw": 1.8}
-            _draw_mean(axes, strengths, values, 0.15, **look)
+            line: dict[str, Any] = {"color": colours[model], "linestyle": dashes[kind], "lw": 1.8}
+            _draw_mean(axes, strengths, values, 0.15, **line)
             if len(values) > 1:
                 entries[_BAND] = style.area(alpha=0.35)
         if references and title in references:
@@ -190,7 +201,7 @@ def robustness_figure(
 
 
 def _row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Sequence[Axes]]:
-    """Return a figure with a row of plain axes, and the axes."""
+    """Return a figure with a row of `count` axes for plots, and these axes."""
     figure = style.new_figure(min(style.FIGURE_WIDTH, 0.95 + 5.2 * count), height)
     row = figure.subplots(1, count, squeeze=False, **options)[0]
     for axes in row:
@@ -198,32 +209,30 @@ def _row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, S
     return figure, row
 
 
-def _checked_curve(name: str, places: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return a curve's places `(P,)` and its values `(seeds, P)` as floats."""
-    places = shaped(f"{name}[0]", places, "P")
-    return places, shaped(f"{name}[1]", values, "seeds", len(places))
+def _checked_curve(name: str, x: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coordinates `(P,)` and values `(seeds, P)` of a curve after a check, as floats."""
+    x = shaped(f"{name}[0]", x, "P")
+    return x, shaped(f"{name}[1]", values, "seeds", len(x))
 
 
 def _labels(panels: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the labels of all panels, each once."""
+    """Return the labels of all panels without duplicates."""
     return list(dict.fromkeys(label for lines in panels.values() for label in lines))
 
 
-def _draw_mean(
-    axes: Axes, places: np.ndarray, values: np.ndarray, alpha: float, **look: Any
-) -> None:
-    """Draw the mean of a curve over seeds, and its band if there are several."""
-    axes.plot(places, values.mean(axis=0), **look)
+def _draw_mean(axes: Axes, x: np.ndarray, values: np.ndarray, alpha: float, **line: Any) -> None:
+    """Draw the mean over seeds and, with several seeds, a band from minimum to maximum."""
+    axes.plot(x, values.mean(axis=0), **line)
     if len(values) > 1:
         edges = values.min(axis=0), values.max(axis=0)
-        axes.fill_between(places, *edges, color=look["color"], alpha=alpha, linewidth=0)
+        axes.fill_between(x, *edges, color=line["color"], alpha=alpha, linewidth=0)
 
 
 def _draw_references(
     axes: Axes, heights: Mapping[str, float], colours: Mapping[str, str]
 ) -> dict[str, Artist]:
-    """Draw dotted horizontal lines and return their entries of the legend."""
-    look: dict[str, Any] = {"linestyle": "dotted", "lw": 1.5}
+    """Draw dotted horizontal lines at the given heights, and return their legend entries."""
+    dotted: dict[str, Any] = {"linestyle": "dotted", "lw": 1.5}
     for label, height in heights.items():
-        axes.axhline(height, color=colours[label], zorder=1, **look)
-    return {label: style.line(colours[label], **look) for label in heights}
+        axes.axhline(height, color=colours[label], zorder=1, **dotted)
+    return {label: style.line(colours[label], **dotted) for label in heights}

@@ -1,4 +1,4 @@
-"""Films of episodes: frame, attention, action values, and the memory below them."""
+"""Draw an animation of an episode: frames, attention, action values and memory."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from rrl_tf.viz.episode_memory import AGENT, EpisodeMemory
 from rrl_tf.viz.output import figure_to_image
 
 _DPI = 100
-_TOP, _FRAME, _HEADS, _VALUES = 3.0, 2.3, 2.8, 2.3  # a height and widths in inches
-_WIDEST = 2.0  # ratio of a frame's width to its height
-_CAPITAL = 0.09  # largest width of a letter of an action's name
-_VEIL = 0.65
+_TOP = 3.0  # height in inches of the row above the memory
+_FRAME, _HEADS, _VALUES = 2.3, 2.8, 2.3  # widths in inches of its parts
+_WIDEST = 2.0  # largest ratio of a frame's width to its height
+_CAPITAL = 0.09  # largest width in inches of a letter of an action's name
+_VEIL = 0.65  # opacity of the veil that fades the last image
 
 GATES = {"input": "written", "forget": "kept"}
-"""Effects of the gates that are drawn."""
+"""Gates that are drawn, and the titles of their panels."""
 
 Cells = Mapping[str, tuple[int, int]]
 
@@ -49,22 +50,32 @@ def film(
     ended: bool = True,
     round_name: str = "",
 ) -> np.ndarray:
-    """Draw an episode step by step; `save_film` writes the result as a GIF.
+    """Draw the steps of an episode as images of an animation, which `save_film` writes to a GIF.
 
-    Each image shows the frame, the attention of each head from the agent's cell, if there is any,
-    and a bar for the value of each action, the chosen one in orange. The last image shows the final
-    frame, with the last step faded. The memory is below: the attention of each slot, as a mean over
-    heads, and the fractions written and kept, or, without attention, its gates in all steps so far.
+    Each image shows one step:
+
+    - the frame;
+    - with `scores`, the attention from the agent's cell in each head;
+    - a bar for the value of each action, in orange for the chosen one;
+    - below, with a `memory` that has attention, the attention of each slot (mean over heads) and
+      the fractions that its gates write and keep; without attention, its gates in all steps so far.
+
+    The last image shows the final frame and, faded, the rest of the last step.
 
     Args:
-        frames: uint8 RGB `(T + 1, height, width, 3)`: before each of the `T` steps, and at the end.
-        scores: array `(T, H, N, N)`, each as for `attention_figure`; `None` shows none.
-        cells: `T` dicts label -> `(x, y)`, each with the label `"agent"`; unused without `scores`.
-        q_values, actions, rewards: arrays `(T, A)`, `(T,)` integers from 0 to A - 1, and `(T,)`.
-        action_names: `A` strings.
+        frames: uint8 RGB `(T + 1, height, width, 3)`, one before each of the T steps and one at the
+            end.
+        scores: array `(T, H, N, N)`; `scores[t]` is as in `attention_figure`. `None` draws no
+            attention.
+        cells: T dicts label -> `(x, y)`, each with the label `"agent"`; not used if `scores` is
+            `None`.
+        q_values: array `(T, A)`.
+        actions: array `(T,)` of integers from 0 to A - 1, the chosen actions.
+        rewards: array `(T,)`.
+        action_names: A strings.
         grid: `(width, height)` of the view in cells.
-        memory: memory of the `T` steps; `None` shows none.
-        ended: whether the episode ended after the `T` steps.
+        memory: memory of the T steps; `None` draws no memory.
+        ended: whether the episode ended after the T steps; `False` if it was cut.
         round_name: name of the round of attention in `scores`, such as `"round 1"`.
 
     Returns:
@@ -97,14 +108,14 @@ def film(
         page.draw_frame(frame, f"step {t + 1} {total}, reward {reward:.2f}")
         page.draw_step(t, cells[t], actions[t])
         images.append(figure_to_image(page.figure))
-    over, name = ("end", "return") if ended else ("cut", "return so far")
-    page.draw_frame(frames[-1], f"{over} after {len(actions)} steps, {name} {rewards.sum():.2f}")
+    state, name = ("end", "return") if ended else ("cut", "return so far")
+    page.draw_frame(frames[-1], f"{state} after {len(actions)} steps, {name} {rewards.sum():.2f}")
     page.fade()
     return np.stack([*images, figure_to_image(page.figure)])
 
 
 def _checked_attention(scores, cells, grid, steps):
-    """Return scores and cells; without attention there are no heads."""
+    """Return scores and cells after checks; if `scores` is `None`, return scores of zero heads."""
     if scores is None:
         return np.zeros((steps, 0, 1, 1)), [{AGENT: (0, 0)}] * steps
     nodes = grid[0] * grid[1]
@@ -113,7 +124,7 @@ def _checked_attention(scores, cells, grid, steps):
 
 
 def _attention_from(attending, scores, grid):
-    """Return the attention of each step's attending cell as images `(T, H, height, width)`."""
+    """Return the attention from the attending cell of each step, `(T, H, height, width)`."""
     images = [
         [attention_grid(head[x * grid[1] + y], grid) for head in heads]
         for heads, (x, y) in zip(scores, attending)
@@ -122,7 +133,7 @@ def _attention_from(attending, scores, grid):
 
 
 def _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, memory):
-    """Raise an `InvalidInput` if the arrays of an episode do not fit each other."""
+    """Raise `InvalidInput` if the arrays of an episode do not fit together."""
     steps, names = len(scores), len(action_names)
     for name, shape, expected in (
         ("frames", frames.shape[:1], (steps + 1,)),
@@ -134,20 +145,22 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
     ):
         if shape != expected:
             raise InvalidInput(
-                f"an episode of {steps} steps (from scores) with {names} action names needs "
-                f"{name} of (leading) shape {expected}; received {shape}"
+                f"`{name}` must have (leading) shape {expected} for an episode of {steps} steps "
+                f"with {names} action names; received {shape}"
             )
     if not np.issubdtype(actions.dtype, np.integer):
-        raise InvalidInput(f"actions must be integers; received dtype {actions.dtype}")
+        raise InvalidInput(f"`actions` must be integers; received dtype {actions.dtype}")
     if actions.min() < 0 or actions.max() >= names:
-        raise InvalidInput(f"actions must lie in 0..{names - 1}; received {actions.tolist()}")
+        raise InvalidInput(f"`actions` must be from 0 to {names - 1}; received {actions.tolist()}")
     for t, each in enumerate(cells):
         if AGENT not in each:
-            raise InvalidInput(f"cells[{t}] must have {AGENT!r}; received labels {sorted(each)}")
+            raise InvalidInput(
+                f"`cells[{t}]` must have the label {AGENT!r}; received labels {sorted(each)}"
+            )
 
 
 class _Page:
-    """A figure of one step, whose axes are cleared and drawn again for the next one."""
+    """A figure that draws one step at a time; its axes are reused for the next step."""
 
     def __init__(self, frame, heads, q_values, action_names, title, letters, memory):
         self._heads, self._q_values, self._names = heads, q_values, action_names
@@ -168,16 +181,16 @@ class _Page:
         self._of_step = [*self._middle, right, *self._below]
 
     def draw_frame(self, frame, caption):
-        """Draw the environment and the caption of the page."""
-        look = {"x": 0.02, "ha": "left", "weight": "bold", "color": style.TEXT}
-        self._top.suptitle(caption, size=style.TITLE_SIZE, **look)
+        """Draw the frame of the environment, and the caption of the whole image."""
+        options = {"x": 0.02, "ha": "left", "weight": "bold", "color": style.TEXT}
+        self._top.suptitle(caption, size=style.TITLE_SIZE, **options)
         _empty(self._frame)
         self._frame.imshow(frame, interpolation="antialiased")
         style.bare(self._frame)
         style.title(self._frame, "environment")
 
     def draw_step(self, t, cells, action):
-        """Draw attention, values and memory of step number t."""
+        """Draw attention, action values and memory of step t."""
         for part in self._middle:
             even = _even(self._heads[t])
             scale = f"0 to {self._largest:.2f}; uniform is {even:.2f}"
@@ -196,31 +209,31 @@ class _Page:
         for part, axes in zip(self._below, self._memory_axes):
             if self._memory.attention is None:
                 _draw_gates(axes, self._memory, t)
-            else:  # no cells without attention
+            else:  # without attention from the agent's cell, there are no labelled cells
                 _draw_slots(
                     part, axes, self._memory, t, cells if self._panels else {}, self._letters
                 )
 
     def freeze_layout(self):
-        """Lay out what is drawn, so that all steps have their axes at the same place."""
+        """Compute the layout once, so that axes have the same position in all images."""
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")
 
     def fade(self):
-        """Cover all that belongs to the last step with a white veil."""
+        """Cover everything except the frame with a translucent white veil."""
         for part in self._of_step:
-            look = {"transform": part.transSubfigure, "color": "white", "alpha": _VEIL}
-            part.add_artist(Rectangle((0, 0), 1, 1, zorder=9, **look))
+            veil = {"transform": part.transSubfigure, "color": "white", "alpha": _VEIL}
+            part.add_artist(Rectangle((0, 0), 1, 1, zorder=9, **veil))
 
 
 def _empty(axes):
-    """Remove what is drawn in axes; `Axes.clear` also builds new ticks, which takes longer."""
+    """Remove all artists from axes; unlike `Axes.clear`, this does not rebuild the ticks."""
     for artist in (*axes.images, *axes.lines, *axes.patches, *axes.texts, *axes.collections):
         artist.remove()
 
 
 def _squares(figure, count):
-    """Return `count` axes in rows, of which there are about half as many as columns."""
+    """Return `count` axes on a grid with about twice as many columns as rows."""
     columns = math.ceil(math.sqrt(2 * count))
     panels = figure.subplots(-(-count // columns), columns, squeeze=False).ravel()
     for axes in panels[count:]:
@@ -229,7 +242,7 @@ def _squares(figure, count):
 
 
 def _draw_map(axes, weights, largest, cells, attending, letters):
-    """Draw the attention to the cells of a view."""
+    """Draw the attention to each cell of a view."""
     _empty(axes)
     draw_weights(axes, weights, largest)
     box = axes.get_window_extent()
@@ -238,7 +251,7 @@ def _draw_map(axes, weights, largest, cells, attending, letters):
 
 
 def _draw_bars(axes, title, values, colours, low, high):
-    """Draw horizontal bars from `low` to `high`, with their values at the ends."""
+    """Draw horizontal bars labelled with their values, on a scale from `low` to `high`."""
     _empty(axes)
     bars = axes.barh(range(len(values)), values, height=0.62, color=colours)
     axes.bar_label(bars, fmt="%.2f", padding=2, size=7.5, color=style.MUTED)
@@ -253,7 +266,7 @@ def _draw_bars(axes, title, values, colours, low, high):
 
 
 def _memory_height(memory):
-    """Return the height in inches of the panels of a memory."""
+    """Return the height of the panels of a memory in inches."""
     if memory.attention is None:
         return 1.5
     names = style.LETTER * max(map(len, memory.entities))
@@ -261,7 +274,11 @@ def _memory_height(memory):
 
 
 def _memory_axes(figure, memory):
-    """Return the axes of a memory: one for gates only, or those of maps, squares and gates."""
+    """Return the axes of a memory.
+
+    Without attention, these are one axes for the gates. With attention, they are a list of axes for
+    maps of the view, one axes for the attention to entities, and a dict gate -> axes.
+    """
     if memory.attention is None:
         return figure.subplots()
     gates = [gate for gate in GATES if gate in memory.gates]
@@ -275,9 +292,10 @@ def _memory_axes(figure, memory):
 
 
 def _draw_slots(figure, axes, memory, t, cells, letters):
-    """Draw the attention of each slot to cells and entities, and its gates, at step number t.
+    """Draw the attention of each slot to cells and entities, and its gates, at step t.
 
-    Each step has its own scale, because a window has few entities to attend to at first.
+    Each step has its own colour scale: early in an episode, a transformer's window has few steps to
+    attend to, so weights are larger.
     """
     maps, squares, bars = axes
     even = even_weight(memory.attention[t].mean(axis=0))
@@ -295,7 +313,7 @@ def _draw_slots(figure, axes, memory, t, cells, letters):
     draw_weights(squares, entities, of_squares)
     squares.set_aspect("auto")
     squares.set_yticks(range(len(memory.slots)), memory.slots)
-    # Many columns leave room for some of the names, with the last, the newest, among them.
+    # If there are many columns, write only some of their names, among them the last (newest) one.
     count = len(memory.entities)
     named = list(range(count - 1, -1, -math.ceil(count / 20)))
     squares.set_xticks(named, [memory.entities[i] for i in named], rotation=90)
@@ -306,23 +324,23 @@ def _draw_slots(figure, axes, memory, t, cells, letters):
 
 
 def _draw_gates(axes, memory, t):
-    """Draw the means of the gates of a memory up to step number t."""
+    """Draw the gates of a memory, averaged over its slots, for all steps up to t."""
     _empty(axes)
     gates = [gate for gate in GATES if gate in memory.gates] or memory.gates
     for number, gate in enumerate(gates):
         name = f"{GATES.get(gate, gate)} ({gate})"
-        colour = style.colour(2 * number)  # the second colour is that of the chosen action
+        colour = style.colour(2 * number)  # colour 1, orange, marks the chosen action
         values = memory.gates[gate][: t + 1].mean(axis=1)
         axes.plot(range(1, t + 2), values, color=colour, marker=".", lw=1.6, label=name)
     axes.axvline(t + 1, color=style.ACCENT, linewidth=1.4, zorder=1)
     style.plain(axes)
     axes.set(ylim=(0, 1), yticks=(0, 0.5, 1))
     style.number_steps(axes, memory.steps)
-    look = {"ncols": len(gates), "fontsize": style.SMALL_SIZE, "labelcolor": style.TEXT}
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, borderpad=0.1, **look)
+    text = {"ncols": len(gates), "fontsize": style.SMALL_SIZE, "labelcolor": style.TEXT}
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, borderpad=0.1, **text)
     style.title(axes, "memory gates")
 
 
 def _even(heads):
-    """Return the weight of each cell if heads `(H, height, width)` attended uniformly."""
+    """Return the weight of each cell under uniform attention, for heads `(H, height, width)`."""
     return even_weight(heads.reshape(-1, heads[0].size)) if len(heads) else 1.0

@@ -1,4 +1,4 @@
-"""The memory of an agent in an episode, and a figure of when its gates are open."""
+"""Define `EpisodeMemory`, an agent's memory in an episode, and draw when its gates are open."""
 
 from __future__ import annotations
 
@@ -33,22 +33,24 @@ _TITLES = {
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeMemory:
-    """The attention of each slot of a memory in T steps, and how far its gates are open.
+    """The attention and the gates of a memory's slots in T steps.
 
     Args:
-        slots: names of the M slots, or of other units with gates or attention, such as an LSTM's.
-        gates: dict name -> array `(T, M)` from 0 to 1, such as the means over the units of a slot:
-            `"input"` is the fraction of new content that is written, `"forget"` the fraction of old
-            content that is kept.
-        attention: array `(T, H, M, S)`, the attention of each slot; `None` if nothing attends.
-        entities: names of the S entities. With a `grid`, the one called `"view"` stands for all of
-            its cells.
+        slots: names of the M slots, or of other units with gates or attention, such as the units of
+            an LSTM.
+        gates: dict name -> array `(T, M)` of values from 0 to 1, for example means over the units
+            of a slot. `"input"` is the fraction of new content that is written, `"forget"` the
+            fraction of old content that is kept.
+        attention: array `(T, H, M, S)`, the attention of each slot to S entities; `None` if the
+            memory has no attention.
+        entities: names of the S entities. With a `grid`, the name `"view"` stands for all of its
+            cells.
         grid: `(width, height)` of a view whose cells are among the entities, in the order
-            `x * height + y`.
+            `x * height + y`; `None` if there are no cells.
 
     Raises:
-        InvalidInput: if a shape does not fit, a gate is not from 0 to 1, or there is neither
-            attention nor a gate.
+        InvalidInput: if a shape does not fit, a gate has values outside of 0 to 1, or there is
+            neither attention nor a gate.
 
     Example:
 
@@ -65,7 +67,7 @@ class EpisodeMemory:
 
     def __post_init__(self) -> None:
         if self.attention is None and not self.gates:
-            raise InvalidInput("an episode's memory needs attention or a gate; received neither")
+            raise InvalidInput("an EpisodeMemory must have attention or a gate; received neither")
         if self.attention is not None:
             object.__setattr__(self, "attention", self._checked_attention())
         gates = {
@@ -76,36 +78,47 @@ class EpisodeMemory:
         for name, gate in gates.items():
             if not (gate >= 0).all() or not (gate <= 1).all():
                 raise InvalidInput(
-                    f"gates[{name!r}] must be from 0 to 1; received {gate.min()} to {gate.max()}"
+                    f"`gates[{name!r}]` must be from 0 to 1; received {gate.min()} to {gate.max()}"
                 )
 
     def _checked_attention(self):
         if self.grid is not None and list(self.entities).count(VIEW) != 1:
-            raise InvalidInput(f"a grid needs one entity called {VIEW!r}; received {self.entities}")
+            raise InvalidInput(
+                f"`entities` must have {VIEW!r} once with a `grid`; received {self.entities}"
+            )
         cells = 0 if self.grid is None else self.grid[0] * self.grid[1] - 1
         entities = len(self.entities) + cells
         return shaped("attention", self.attention, "T", "H", len(self.slots), entities)
 
     @property
     def steps(self) -> int:
-        """T."""
+        """Number of steps T."""
         return len(next(iter(self.gates.values())) if self.attention is None else self.attention)
 
     def to_entities(self) -> np.ndarray:
-        """Return the heads' mean attention `(T, M, entities)`, with the sum over all cells."""
+        """Return the attention averaged over heads, `(T, M, entities)`; cells of a grid are added.
+
+        The sum over all cells is the attention to the entity `"view"`.
+        """
         before, cells, after = self._parts()
         together = [] if self.grid is None else [cells.sum(axis=-1, keepdims=True)]
         return np.concatenate([before, *together, after], axis=-1)
 
     def to_cells(self) -> np.ndarray:
-        """Return the heads' mean attention to the grid's cells, `(T, M, height, width)`."""
+        """Return the attention to the cells of the grid, averaged over heads.
+
+        The shape is `(T, M, height, width)`.
+        """
         if self.grid is None:
-            raise InvalidInput("attention to cells needs a grid; received grid=None")
+            raise InvalidInput("`grid` must be set for attention to cells; received None")
         _, cells, _ = self._parts()
         return cells.reshape(*cells.shape[:2], *self.grid).swapaxes(-1, -2)
 
     def _parts(self):
-        """Return the heads' mean attention to entities before the cells, to cells, and after."""
+        """Return the attention, averaged over heads, in three parts.
+
+        These are entities before the cells of the grid, the cells, and entities after them.
+        """
         mean = self.attention.mean(axis=1)
         if self.grid is None:
             return mean, mean[..., :0], mean[..., :0]
@@ -114,17 +127,17 @@ class EpisodeMemory:
 
 
 def gates_figure(memory: EpisodeMemory, cells: Cells) -> Figure:
-    """Draw how far the gates of a memory are open at each step, and which entities are in view.
+    """Draw the gates of a memory at each step, and which entities are then visible.
 
-    Each slot is a line. More than 16 slots, such as an LSTM's units, are rows of an image, in which
-    those that change most come first. Bars below show when an entity is in view. A dashed line
-    through all panels marks when one comes into view, which shows whether the memory is then
-    written.
+    Each slot is a line. If there are more than 16 slots, such as the units of an LSTM, each is a
+    row of an image, and those that change most come first. Bars below show when each entity is
+    visible. Dashed lines through all panels mark the steps at which an entity becomes visible, so
+    that one can see whether the memory is written at these steps.
 
     Args:
         memory: memory of an episode of T steps, with an `"input"` gate, a `"forget"` gate or both.
-        cells: T dicts label -> `(x, y)` of the entities in view, as for `film`. The label `"agent"`
-            is not drawn, because the agent is always in view.
+        cells: T dicts label -> `(x, y)` of the visible entities, as for `film`. The label `"agent"`
+            is not drawn, because the agent is always visible.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -136,15 +149,18 @@ def gates_figure(memory: EpisodeMemory, cells: Cells) -> Figure:
         >>> gates = {"input": [[0.9, 0.1], [0.2, 0.7], [0.1, 0.1]]}  # three steps of two slots
         >>> cells = [{"agent": (3, 6), "key": (2, 4)}, {"agent": (3, 6)}, {"agent": (3, 6)}]
         >>> figure = gates_figure(EpisodeMemory(("1", "2"), gates), cells)
-        >>> len(figure.axes)  # the gate, and the entities in view
+        >>> len(figure.axes)  # the gate and the visible entities
         2
     """
     gates = {title: memory.gates[name] for name, title in _TITLES.items() if name in memory.gates}
     if not gates:
-        raise InvalidInput(f"expected a gate of {[*_TITLES]}; received {[*memory.gates]}")
+        raise InvalidInput(
+            f"`memory` must have at least one gate of {[*_TITLES]}; received {[*memory.gates]}"
+        )
     if len(cells) != memory.steps:
         raise InvalidInput(
-            f"cells must be {memory.steps} dicts, one per step of the memory; received {len(cells)}"
+            f"`cells` must be {memory.steps} dicts, one per step of the memory; "
+            f"received {len(cells)}"
         )
     labels = [label for label in dict.fromkeys(x for each in cells for x in each) if label != AGENT]
     many = len(memory.slots) > _MOST_LINES
@@ -172,7 +188,7 @@ def gates_figure(memory: EpisodeMemory, cells: Cells) -> Figure:
 
 
 def _draw_rows(panels: Sequence[Axes], gates: Mapping[str, np.ndarray]) -> AxesImage:
-    """Draw a row of squares per slot; a slot has the same row in all panels."""
+    """Draw one row of squares per slot, in the same order in all panels."""
     order = np.argsort(-sum(gate.std(axis=0) for gate in gates.values()))
     for axes, (title, gate) in zip(panels, gates.items()):
         steps, units = gate.shape
@@ -193,7 +209,7 @@ def _draw_rows(panels: Sequence[Axes], gates: Mapping[str, np.ndarray]) -> AxesI
 
 
 def _draw_lines(axes: Axes, gate: np.ndarray, title: str) -> None:
-    """Draw a line per slot, on a scale on which a nearly constant gate looks constant."""
+    """Draw one line per slot; the scale is wide enough that a nearly constant gate looks flat."""
     steps = np.arange(1, len(gate) + 1)
     for number, values in enumerate(gate.T):
         axes.plot(steps, values, color=style.colour(number), marker=".", lw=1.6)
@@ -204,7 +220,7 @@ def _draw_lines(axes: Axes, gate: np.ndarray, title: str) -> None:
 
 
 def _draw_in_view(panels: Sequence[Axes], cells: Cells, labels: Sequence[str], colour: str) -> None:
-    """Draw when entities are in view into the last panel, and mark the beginnings in all."""
+    """Draw in the last panel when entities are visible, and mark in all panels when this begins."""
     axes = panels[-1]
     style.plain(axes)
     axes.grid(False)
@@ -212,7 +228,7 @@ def _draw_in_view(panels: Sequence[Axes], cells: Cells, labels: Sequence[str], c
     for row, label in enumerate(labels):
         seen = np.array([False, *(label in each for each in cells), False])
         changes = np.flatnonzero(seen[1:] != seen[:-1]) + 1
-        stays = changes.reshape(-1, 2).tolist()  # the first step, and the one after the last
+        stays = changes.reshape(-1, 2).tolist()  # [first step, step after the last one]
         begins |= {begin for begin, _ in stays}
         bars = [(begin - 0.5, end - begin) for begin, end in stays]
         axes.broken_barh(bars, (row - 0.31, 0.62), color=style.BAR)

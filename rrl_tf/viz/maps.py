@@ -1,4 +1,4 @@
-"""Figures of small maps: attention in digits, in pictures and in a memory."""
+"""Draw maps of attention: in digits, in pictures with questions, and in a memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rrl_tf.viz.attention import draw_weights
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PER_ROW = 5  # images
+_PER_ROW = 5  # maximum number of images in a row
 
 
 def digits_figure(
@@ -23,27 +23,28 @@ def digits_figure(
     titles: Sequence[str],
     maps: Mapping[str, Any] | None = None,
 ) -> Figure:
-    """Draw images in rows, each above the maps of the attention in it.
+    """Draw images in rows, and below each image maps of the attention to its cells.
 
-    The cells of a map are at their place in the image, whose outline is orange. The cell with the
-    most attention is darkest.
+    A map has the same coordinates as its image, and an orange line shows the outline of the digit.
+    The cell with the most attention is darkest.
 
     Args:
         images: array `(M, height, width)`, values in [0, 1].
         titles: M strings, one above each image.
-        maps: dict name → array `(M, rows, columns)`, attention per cell; `None` for none.
+        maps: dict name → array `(M, rows, columns)`, attention to each cell; `None` draws images
+            only.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        InvalidInput: if there is no image, or numbers of images, titles and maps differ.
+        InvalidInput: if there is no image, or the numbers of images, titles and maps differ.
 
     Example:
         >>> images, scores = np.zeros((2, 28, 28)), np.full((2, 1, 256, 256), 1 / 256)
         >>> maps = {"round 1": most_attended(scores, (16, 16))}
         >>> figure = digits_figure(images, ["7", "2"], maps)
-        >>> len(figure.axes)  # images, and their maps
+        >>> len(figure.axes)  # two images and two maps
         4
 
     Reference: figure 10.17 of Zai and Brown, Deep Reinforcement Learning in Action.
@@ -54,12 +55,13 @@ def digits_figure(
         if weights is None:
             axes.imshow(image, cmap="gray_r", vmin=0, vmax=1)
             return
-        # Convolutions leave the map's cells in the middle of the image. The axes' unit is a cell.
+        # The cells cover the middle of the image, because convolutions without padding lose the
+        # border. The unit of the axes is one cell.
         draw_weights(axes, weights, weights.max() or 1.0)
         pixels, cells = len(image), len(weights)
-        place = (np.arange(pixels) - (pixels - 1) / 2) / (pixels // cells) + (cells - 1) / 2
-        axes.contour(place, place, image, levels=[0.4], colors=style.ACCENT, linewidths=0.7)
-        axes.set(xlim=(place[0], place[-1]), ylim=(place[-1], place[0]))
+        x = (np.arange(pixels) - (pixels - 1) / 2) / (pixels // cells) + (cells - 1) / 2
+        axes.contour(x, x, image, levels=[0.4], colors=style.ACCENT, linewidths=0.7)
+        axes.set(xlim=(x[0], x[-1]), ylim=(x[-1], x[0]))
 
     return _images_over_maps(images, titles, maps, draw)
 
@@ -67,27 +69,29 @@ def digits_figure(
 def questions_figure(
     images: Any, titles: Sequence[str], maps: Mapping[str, Any], stride: float
 ) -> Figure:
-    """Draw pictures in rows, each above maps of the attention for a question about it.
+    """Draw pictures in rows, and below each picture maps of the attention for one question.
 
-    The darker a cell, the more attention it receives. The picture's objects cover the cells.
+    The darker a cell of a map, the more attention it receives. The objects of the picture are drawn
+    on top of the cells.
 
     Args:
-        images: array `(M, height, width, 3)`, values in [0, 1], on a white background.
-        titles: M strings, one above each picture: the question and the answer.
-        maps: dict name → array `(M, rows, columns)`, attention per cell; may be empty.
-        stride: pixels from a cell to the next; the grid is in the middle of the picture.
+        images: array `(M, height, width, 3)` with a white background, values in [0, 1].
+        titles: M strings, one above each picture, such as the question and the answer.
+        maps: dict name → array `(M, rows, columns)`, attention to each cell; may be empty.
+        stride: distance between neighbouring cells in pixels. The grid of cells is in the middle of
+            the picture.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        InvalidInput: if there is no picture, or numbers of pictures, titles and maps differ.
+        InvalidInput: if there is no picture, or the numbers of pictures, titles and maps differ.
 
     Example:
         >>> images, maps = np.ones((1, 75, 75, 3)), {"round 1": np.full((1, 5, 5), 0.04)}
         >>> title = "what shape is the red object? circle"
         >>> figure = questions_figure(images, [title], maps, stride=12)
-        >>> len(figure.axes)  # the picture, and its map
+        >>> len(figure.axes)  # the picture and its map
         2
     """
     images = shaped("images", images, "M", "height", "width", 3)
@@ -113,10 +117,15 @@ def _images_over_maps(
     maps: Mapping[str, Any] | None,
     draw: Callable[..., None],
 ) -> Figure:
-    """Place titled images in rows, each above its maps; `draw(axes, image, map or None)`."""
+    """Draw images with titles in rows, and below each image its maps.
+
+    `draw(axes, image, None)` draws an image, and `draw(axes, image, map)` draws a map.
+    """
     count = len(images)
     if len(titles) != count:
-        raise InvalidInput(f"{count} images need as many titles; received {len(titles)}")
+        raise InvalidInput(
+            f"`titles` must be {count} strings, one per image; received {len(titles)}"
+        )
     layers: dict[str, Any] = {"": [None] * count}
     for name, each in (maps or {}).items():
         layers[name] = shaped(f"maps[{name!r}]", each, count, "rows", "columns")
@@ -146,7 +155,7 @@ def most_attended(scores: Any, grid: tuple[int, int]) -> np.ndarray:
 
     Args:
         scores: array `(M, H, N, N)`; `scores[m, h, n, s]` is the attention of entity `n` to entity
-            `s`, and entity `row * columns + column` is the cell (row, column).
+            `s`, and the cell (row, column) is entity `row * columns + column`.
         grid: `(rows, columns)` of the entities.
 
     Returns:
@@ -168,27 +177,29 @@ def most_attended(scores: Any, grid: tuple[int, int]) -> np.ndarray:
 def memory_attention_figure(
     scores: Any, entities: Sequence[str], steps: Sequence[str], queries: int | None = None
 ) -> Figure:
-    """Draw the attention of a memory's slots at every step: a column per step, a row per head.
+    """Draw the attention of a memory's slots, with one panel per step and head.
 
-    In a panel, each row of squares is one slot that attends, and each column one entity that it
-    attends to: the slots, then the input. All panels share one scale.
+    Panels of the same step are in one column, panels of the same head in one row. In a panel, each
+    row of squares is an attending slot, and each column is an entity that it attends to: first the
+    slots, then the input. All panels have the same colour scale.
 
     Args:
-        scores: array `(T, H, N, N)`, one sequence's attention of one block of
-            `rrl_tf.layers.RelationalMemory`.
-        entities: names of the N entities, the slots and then the input's rows.
+        scores: array `(T, H, N, N)`, attention of one block of `rrl_tf.layers.RelationalMemory` for
+            one sequence.
+        entities: names of the N entities: the slots, then the rows of the input.
         steps: names of the T steps.
-        queries: number of attending entities to show, from the first; `None` shows all. In a memory
-            of several blocks the input's rows attend as well, except in the last block.
+        queries: number of attending entities to show, counted from the first; `None` shows all. In
+            a memory of several blocks, the rows of the input also attend, except in the last block.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        InvalidInput: if `scores` has another rank, or the numbers of names do not fit it.
+        InvalidInput: if `scores` has another rank, or the number of names or queries does not fit
+            it.
 
     Example:
-        >>> scores = np.full((3, 2, 5, 5), 0.2)  # three steps of two heads: four slots, the input
+        >>> scores = np.full((3, 2, 5, 5), 0.2)  # 3 steps, 2 heads, 4 slots and 1 input row
         >>> names = ["1", "2", "3", "4", "in"]
         >>> figure = memory_attention_figure(scores, names, ["a", "b", "c"], queries=4)
     """
@@ -197,26 +208,26 @@ def memory_attention_figure(
     for argument, names, count in (("steps", steps, times), ("entities", entities, size)):
         if len(names) != count:
             raise InvalidInput(
-                f"{argument} must be {count} names for scores of shape {scores.shape}; "
+                f"`{argument}` must be {count} names for scores of shape {scores.shape}; "
                 f"received {names!r}"
             )
     if queries is not None and not 1 <= queries <= size:
-        raise InvalidInput(f"queries must be 1 to {size}; received {queries!r}")
+        raise InvalidInput(f"`queries` must be from 1 to {size}; received {queries!r}")
     scores = scores[:, :, :queries]
     rows = scores.shape[2]
     height = 0.9 + heads * (0.15 + 8 / times * rows / size)
     figure = style.new_figure(style.FIGURE_WIDTH, height)
     figure.suptitle("attention at every step: a row attends to the columns", size=style.LABEL_SIZE)
     panels = figure.subplots(heads, times, squeeze=False, sharex=True, sharey=True)
-    largest = float(scores.max()) or 1.0  # masked steps are all zero
-    look = {"length": 0, "labelsize": style.SMALL_SIZE - 1.5, "labelcolor": style.MUTED}
+    largest = float(scores.max()) or 1.0  # the scores are zero if all steps are masked
+    ticks = {"length": 0, "labelsize": style.SMALL_SIZE - 1.5, "labelcolor": style.MUTED}
     for (head, t), axes in np.ndenumerate(panels):
         image = axes.imshow(scores[t, head], style.ATTENTION_MAP, vmin=0, vmax=largest)
         axes.set_aspect("auto")
         style.bare(axes)
         axes.set_xticks(range(size), entities, rotation=90 if max(map(len, entities)) > 2 else 0)
         axes.set_yticks(range(rows), entities[:rows])
-        axes.tick_params(**look)
+        axes.tick_params(**ticks)
         if head == 0:
             style.title(axes, steps[t], loc="center")
         if t == 0:

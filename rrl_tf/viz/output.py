@@ -1,4 +1,7 @@
-"""Figures as arrays and files; a file appears under its name only when it is complete."""
+"""Convert figures to arrays, and write figures and animations to files.
+
+A file appears under its name only when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def figure_to_image(figure: Figure) -> np.ndarray:
-    """Draw a figure into an array, for TensorBoard's image summaries.
+    """Render a figure to an array, for example for TensorBoard's image summaries.
 
     Args:
         figure: a `matplotlib.figure.Figure`.
@@ -39,12 +42,12 @@ def figure_to_image(figure: Figure) -> np.ndarray:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write a figure to a file that appears complete or not at all.
+    """Write a figure to a file, which appears only when it is complete.
 
     Args:
         figure: a `matplotlib.figure.Figure`.
-        path: the file; the suffix selects the format (`.png`, `.svg`, `.pdf`). Missing folders are
-            created.
+        path: path of the file. Its suffix selects the format, such as `.png`, `.svg` or `.pdf`;
+            without a suffix, it is PNG. Missing folders are created.
 
     Returns:
         The path written, a `pathlib.Path`.
@@ -67,13 +70,13 @@ def save_film(
     seconds: float = 0.6,
     last_seconds: float = 2.5,
 ) -> Path:
-    """Write images as an endless GIF that appears complete or not at all.
+    """Write images to a looping GIF file, which appears only when it is complete.
 
     Args:
-        images: uint8 array `(T, height, width, 3)`, for instance from `film`.
-        path: the file. Missing folders are created.
-        seconds: duration of each image.
-        last_seconds: duration of the last image.
+        images: uint8 array `(T, height, width, 3)`, for example from `film`.
+        path: path of the file. Missing folders are created.
+        seconds: duration of each image except the last, in seconds.
+        last_seconds: duration of the last image, in seconds.
 
     Returns:
         The path written, a `pathlib.Path`.
@@ -89,7 +92,7 @@ def save_film(
     images = checked_images("images", images, "T")
     path = Path(path)
     pages = _pages(images)
-    # GIF counts hundredths of a second.
+    # Pillow expects milliseconds; GIF stores hundredths of a second.
     durations = [round(seconds * 100) * 10] * (len(pages) - 1) + [round(last_seconds * 100) * 10]
     with _written_aside(path) as aside:
         pages[0].save(
@@ -104,7 +107,7 @@ def save_film(
 
 
 def _pages(images: np.ndarray) -> list[Image.Image]:
-    """Return RGB images as pages of one palette, so that no colour flickers."""
+    """Return the images with one common palette, so that colours do not flicker."""
     strip = Image.fromarray(images.reshape(-1, *images.shape[2:]))
     palette = strip.quantize(256, method=Image.Quantize.FASTOCTREE)
     return [
@@ -115,7 +118,7 @@ def _pages(images: np.ndarray) -> list[Image.Image]:
 
 @contextmanager
 def _written_aside(path: Path) -> Iterator[Path]:
-    """Yield a temporary file next to `path`, then rename it; remove it after an error."""
+    """Yield the path of a temporary file, then rename it to `path`, or remove it on an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

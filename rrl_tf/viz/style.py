@@ -1,7 +1,8 @@
-"""Sizes, colours and styles that all figures share.
+"""Define sizes, colours and styles that all figures share.
 
-Figures are made from `matplotlib.figure.Figure` and styled artist by artist, so drawing needs no
-display and neither reads nor changes matplotlib's process-wide state.
+Figures are `matplotlib.figure.Figure` objects that do not use pyplot, and every artist is styled
+explicitly. Drawing therefore needs no display, and neither reads nor changes the global settings of
+matplotlib.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
     from matplotlib.image import AxesImage
 
-# 9 in at 144 dots fill a README (about 900 px) and stay sharp on a high-resolution screen.
+# 9 inches at 144 dpi fill the width of a README (about 900 px), also on a high-resolution screen.
 FIGURE_WIDTH = 9.0
 FIGURE_DPI = 144
 
@@ -34,10 +35,10 @@ UNSEEN = "#eceef1"
 BAR = "#9db4cc"
 ACCENT = "#d55e00"
 
-# Okabe and Ito's palette, which suits all common colour blindness; the first is "ours".
+# Okabe and Ito's palette, whose colours remain distinct for people with colour blindness.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d")
 
-# One hue from white down to navy: its lightness falls steadily, so it also survives grey printing.
+# One hue from white to navy. Its lightness decreases steadily, so it also works in grey print.
 ATTENTION_MAP = LinearSegmentedColormap.from_list(
     "attention", ("#ffffff", "#d3e5f3", "#8fc0e0", "#3f8fc6", "#0b5a9c", "#06244f")
 )
@@ -47,32 +48,32 @@ DASHED = (0, (4, 3))
 TITLE_SIZE = 12
 LABEL_SIZE = 9.5
 SMALL_SIZE = 8.5
-LETTER = 0.068  # width in inches of a letter of SMALL_SIZE, with room to spare
+LETTER = 0.068  # generous width in inches of a letter of SMALL_SIZE
 
 
 def new_figure(width: float, height: float, dpi: float = FIGURE_DPI) -> Figure:
     """Return an empty white figure of `width` by `height` inches.
 
-    Its layout makes room for titles, labels and legends.
+    Its layout engine makes room for titles, labels and legends.
     """
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     return Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout=layout)
 
 
 def colour(index: int) -> str:
-    """Return the colour of the line number `index` of a figure."""
+    """Return the colour of line number `index` of a figure; colours repeat after seven lines."""
     return PALETTE[index % len(PALETTE)]
 
 
 def bare(axes: Axes) -> None:
-    """Strip the ticks from axes that hold a picture and draw a fine frame around it."""
+    """Style axes that contain a picture: no ticks, and a thin frame."""
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set(color=LINE, linewidth=0.8)
 
 
 def plain(axes: Axes) -> None:
-    """Style axes that hold a plot: muted ticks, no box, a light horizontal grid."""
+    """Style axes that contain a plot: grey ticks, no box, and light horizontal grid lines."""
     axes.tick_params(labelsize=SMALL_SIZE, colors=MUTED, color=LINE, length=3, width=0.8)
     for side, spine in axes.spines.items():
         spine.set(color=LINE, linewidth=0.8, visible=side in ("left", "bottom"))
@@ -81,19 +82,19 @@ def plain(axes: Axes) -> None:
 
 
 def name_axes(axes: Axes, xlabel: str, ylabel: str = "") -> None:
-    """Label the axes."""
+    """Write labels on the horizontal and vertical axis."""
     axes.set_xlabel(xlabel, size=LABEL_SIZE, color=TEXT)
     axes.set_ylabel(ylabel, size=LABEL_SIZE, color=TEXT)
 
 
 def title(axes: Axes, text: str, **options: Any) -> None:
     """Write a small left-aligned title above axes."""
-    look: dict[str, Any] = {"size": SMALL_SIZE, "color": TEXT, "loc": "left", "pad": 4}
-    axes.set_title(text, **(look | options))
+    defaults: dict[str, Any] = {"size": SMALL_SIZE, "color": TEXT, "loc": "left", "pad": 4}
+    axes.set_title(text, **(defaults | options))
 
 
 def colour_bar(figure: FigureBase, image: AxesImage, axes: Any, label: str) -> None:
-    """Draw the colour scale of a picture, with a label, to the right of axes."""
+    """Draw a colour bar with a label to the right of `axes`."""
     bar = figure.colorbar(image, ax=axes, ticks=MaxNLocator(5), fraction=0.04, aspect=25)
     bar.outline.set(color=LINE, linewidth=0.8)
     bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, color=LINE, length=3)
@@ -101,14 +102,14 @@ def colour_bar(figure: FigureBase, image: AxesImage, axes: Any, label: str) -> N
 
 
 def number_steps(axes: Axes, steps: int) -> None:
-    """Write some of the numbers 1 to `steps` along the horizontal axis."""
+    """Set ticks at some of the steps 1 to `steps` on the horizontal axis."""
     axes.set_xlim(0.5, steps + 0.5)
     ticks = MaxNLocator(12, integer=True).tick_values(1, steps)
     axes.set_xticks([tick for tick in ticks if 1 <= tick <= steps])
 
 
 def legend(figure: Figure, entries: Mapping[str, Artist]) -> None:
-    """Write the names of lines and areas, name -> artist, above all axes."""
+    """Draw a legend above all axes; `entries` is a dict name -> artist."""
     widest = 0.75 + LETTER * max(map(len, entries))
     figure.legend(
         list(entries.values()),

@@ -1,12 +1,14 @@
-"""Client of a served policy: `connect(address, model).act(observation)`, over gRPC or REST.
+"""Query a served policy over gRPC or REST: `connect(address, model).act(observation)`.
 
-Works with `serving.server` and with TensorFlow Serving. The REST client needs NumPy and the
-standard library, the gRPC client tensorflow-serving-api, the asynchronous REST client aiohttp.
+The client works with `serving.server` and with TensorFlow Serving. The REST client needs only NumPy
+and the standard library. The gRPC client also needs tensorflow-serving-api, and the asynchronous
+REST client needs aiohttp.
 
-    client    `Client` and `AsyncClient`: signatures, time limits, retries
-    arrays    observations and outputs of `act`, inputs as arrays
-    rest      requests and replies as JSON, and the connections that carry them
-    grpc      requests and replies as messages, and the channels that carry them
+    client    defines `Client` and `AsyncClient`, with signatures, timeouts and retries
+    address   defines `ModelAddress` and parses addresses
+    arrays    converts observations and inputs to arrays, and the outputs of `act` to actions
+    rest      writes requests and reads replies as JSON, over HTTP connections
+    grpc      writes requests and reads replies as protobuf messages, over gRPC channels
 """
 
 from serving.client.client import AsyncClient, Client, connect, connect_async

@@ -1,4 +1,4 @@
-"""Where a served model is, and how it is reached."""
+"""Define `ModelAddress`, which describes where a served model is and how to reach it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import Collection
 
 
 def split_address(address: str, schemes: Collection[str]) -> urllib.parse.SplitResult:
-    """Return the parts of `scheme://host:port`; raise ValueError for any other form."""
+    """Return the parts of an address `scheme://host:port`.
+
+    Raises:
+        ValueError: If the address has another form or a scheme that is not in `schemes`.
+    """
     try:
         parts = urllib.parse.urlsplit(address)
         fits = parts.scheme in schemes and parts.hostname and parts.port
         fits = fits and not parts.path.strip("/")
-    except ValueError:  # a port that is not a number, or an open bracket
+    except ValueError:  # the port is not a number, or the bracket of an IPv6 address is not closed
         fits = False
     if not fits:
         raise ValueError(
@@ -24,7 +28,7 @@ def split_address(address: str, schemes: Collection[str]) -> urllib.parse.SplitR
 
 @dataclasses.dataclass(frozen=True)
 class ModelAddress:
-    """A model on a server; the fields are the arguments of `serving.client.connect`."""
+    """The address of a model on a server; `serving.client.connect` describes the fields."""
 
     server: urllib.parse.SplitResult
     model: str

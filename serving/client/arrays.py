@@ -1,4 +1,4 @@
-"""Observations and inputs as arrays, and the outputs of `act`."""
+"""Convert observations and inputs to arrays, and the outputs of `act` to actions and scores."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ STRINGS = np.dtype(object)
 
 
 def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
-    """Return the observations as a batch, and whether a single one was given.
+    """Return (observations as a batch, whether `observation` was a single one).
+
+    Args:
+        observation: One observation or a batch, as an array or as nested lists.
+        signature: The signature of the policy, from `Client.signatures`.
 
     Raises:
-        ValueError: If the policy takes more than an observation, or the dtype of its observations
-            does not hold the values of a list.
+        ValueError: If the policy has inputs besides the observation, or if the dtype of its
+            observations cannot represent the values of a list.
     """
     inputs = signature["inputs"]
     if inputs.keys() != {"observation"}:
@@ -31,13 +35,16 @@ def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray
     dtype, shape = inputs["observation"]
     if not isinstance(observation, np.ndarray):
         observation = _exact_array(observation, dtype, shape)
-    # The server reports an array of another shape or dtype.
+    # The server rejects an array of another shape or dtype, so there is no check here.
     single = observation.ndim == len(shape) - 1
     return (observation[np.newaxis] if single else observation), single
 
 
 def _exact_array(observation, dtype, shape):
-    """Return a list as an array; NumPy alone converts 0.9 to 0 in an array of integers."""
+    """Return a list as an array of `dtype`; raise ValueError if a value would change.
+
+    NumPy by itself would convert 0.9 to 0 in an array of integers.
+    """
     dtype = np.dtype(dtype)
     try:
         array = np.array(observation, dtype)
@@ -46,7 +53,8 @@ def _exact_array(observation, dtype, shape):
         exact = False
     if not exact:
         raise ValueError(
-            f"`observation` must be an array of {dtype} of shape {shape[1:]}, or a batch of them; "
+            f"`observation` must have dtype {dtype} and shape {shape[1:]}, or be a batch of such "
+            "observations; "
             f"received {reprlib.repr(observation)}."
         )
     return array
@@ -55,10 +63,16 @@ def _exact_array(observation, dtype, shape):
 def split_outputs(
     outputs: Mapping[str, np.ndarray], single: bool, return_attention_scores: bool
 ) -> Any:
-    """Return the action, and the scores if they are requested, of the outputs for a batch.
+    """Return the action, or (action, dict of attention scores) if the scores are requested.
 
-    Scores are a dict from the name of a round to its array, in the order of the rounds: signatures
-    and protocols keep no order.
+    The dict maps the name of each attention round to its array. It is sorted by round here, because
+    neither signatures nor the two protocols preserve an order.
+
+    Args:
+        outputs: name -> array of the outputs for a batch.
+        single: Whether the batch consists of one observation that had no batch dimension; the
+            results then have none either.
+        return_attention_scores: Whether to return the scores.
     """
     if single:
         outputs = {name: array[0] for name, array in outputs.items()}
@@ -68,12 +82,12 @@ def split_outputs(
     if not return_attention_scores:
         return action
     names = [name for name in outputs if name.startswith("attention_")]
-    names.sort(key=lambda name: (len(name), name))  # round_2 before round_10
+    names.sort(key=lambda name: (len(name), name))  # puts round_2 before round_10
     return action, {name.removeprefix("attention_"): outputs[name] for name in names}
 
 
 def as_arrays(inputs: Mapping[str, Any], signature: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the inputs as arrays to send; strings become bytes in an array of objects."""
+    """Return the inputs as arrays for a request; strings become `bytes` in an object array."""
     if not isinstance(inputs, Mapping):
         raise ValueError(
             f"`inputs` must be a dict with the names {sorted(signature['inputs'])}; "
@@ -82,7 +96,7 @@ def as_arrays(inputs: Mapping[str, Any], signature: Mapping[str, Any]) -> dict[s
     arrays = {}
     for name, value in inputs.items():
         dtype, _ = signature["inputs"].get(name, (None, None))
-        # Arrays of NumPy's string dtypes drop zero bytes at the end of each string.
+        # NumPy's string dtypes would drop the zero bytes at the end of a string.
         as_objects = dtype == STRINGS and not isinstance(value, np.ndarray)
         array = np.asarray(value, object if as_objects else None)
         arrays[name] = as_bytes(name, array) if array.dtype.kind in "OSU" else array

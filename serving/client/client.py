@@ -1,4 +1,4 @@
-"""Clients of a served policy, with or without an event loop.
+"""Define `Client` and `AsyncClient`, which query a served policy.
 
 >>> from rrl_tf.envs import doorkey_task
 >>> from serving.server import Flags, running
@@ -46,27 +46,31 @@ def connect(
     certificates: str | None = None,
     identity: tuple[str, str] | None = None,
 ) -> Client:
-    """Return a `Client` of a served model.
+    """Return a `Client` for a served model. The first call of a method connects to the server.
 
     Args:
-        address: `"grpc://host:port"` or `"http://host:port"`; `grpcs` and `https` for TLS.
-        model: Its name on the server.
-        version: The number of a version; by default the newest one at each request.
-        label: The label of a version, instead of its number.
-        timeout: Seconds that a call may take, retries included.
-        retries: Maximum number of retries, with growing pauses, while the server is UNAVAILABLE; by
-            default until the timeout, so that a server may restart. Other failures are final.
-        certificates: With TLS, a PEM file of the trusted authorities instead of the system's.
-        identity: With TLS, the PEM files (certificate, key) that identify the client.
+        address: `"grpc://host:port"` or `"http://host:port"`; with TLS, `grpcs://` or `https://`.
+        model: The name of the model on the server.
+        version: The number of the version to query; `None` for the newest one at each request.
+        label: The label of the version to query, instead of its number; `None` for no label.
+        timeout: Seconds that a call may take, including retries.
+        retries: Maximum number of retries, with exponential backoff, while the server is
+            UNAVAILABLE. `None` retries until the timeout, which lets a server restart. Other errors
+            are not retried.
+        certificates: PEM file with the trusted CA certificates for TLS; by default the system's CA
+            certificates.
+        identity: PEM files (certificate, private key) with which the client identifies itself over
+            TLS; `None` for no client certificate.
 
     Raises:
-        ValueError: If the address has another form. The first call connects to the server.
+        ValueError: If the address has another form, if `version` and `label` are both given, or if
+            `certificates` or `identity` are given without TLS.
     """
-    place = ModelAddress(
+    model_address = ModelAddress(
         split_address(address, _SCHEMES), model, version, label, certificates, identity
     )
     kind = GrpcTransport if address.startswith("grpc") else RestTransport
-    return Client(AsyncClient(kind(place), timeout, retries, _block))
+    return Client(AsyncClient(kind(model_address), timeout, retries, _block))
 
 
 def connect_async(
@@ -79,19 +83,19 @@ def connect_async(
     certificates: str | None = None,
     identity: tuple[str, str] | None = None,
 ) -> AsyncClient:
-    """Return an `AsyncClient` of a served model; arguments and errors are those of `connect`."""
-    place = ModelAddress(
+    """Return an `AsyncClient` for a served model; arguments and errors are those of `connect`."""
+    model_address = ModelAddress(
         split_address(address, _SCHEMES), model, version, label, certificates, identity
     )
     kind = AsyncGrpcTransport if address.startswith("grpc") else AsyncRestTransport
-    return AsyncClient(kind(place), timeout, retries)
+    return AsyncClient(kind(model_address), timeout, retries)
 
 
 def _pauses(deadline, retries):
-    """Yield how long to wait before each retry, as long as retries and time are left."""
+    """Yield the seconds to wait before each retry; stop when no retry or no time is left."""
     pause = _FIRST_PAUSE
     for _ in itertools.count() if retries is None else range(retries):
-        # Clients that lost the same server must not all retry at the same moment.
+        # The random factor keeps all clients of a failed server from retrying at the same moment.
         wait = pause * random.uniform(0.75, 1.25)
         if time.monotonic() + wait > deadline:
             return
@@ -104,27 +108,27 @@ async def _block(seconds):
 
 
 def _finish(coroutine):
-    """Return the result of a coroutine that never waits for an event loop."""
+    """Run a coroutine that never waits for an event loop, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
-    raise RuntimeError("a blocking transport must not wait for an event loop")
+    raise RuntimeError("the transport of a `Client` must block instead of awaiting an event loop")
 
 
 class Client:
-    """A served policy; made by `connect`. Several threads may share a client.
+    """A blocking client of a served policy, from `connect`. Several threads may share it.
 
-    Every method raises `ServingError`, with the server's canonical code (INVALID_ARGUMENT,
-    NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED, ...) as `code`, and the server's message.
+    If a request fails, every method raises `ServingError` with the server's message and its
+    canonical code (INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED, ...) as `code`.
 
     Args:
-        client: An `AsyncClient` whose transport blocks instead of waiting for an event loop.
+        client: An `AsyncClient` whose transport blocks instead of awaiting an event loop.
     """
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
-        #: Builds, sends and reads requests; of `serving.client.rest` or `serving.client.grpc`.
+        #: Builds and sends requests, and reads replies; from `serving.client.rest` or `.grpc`.
         self.transport = client.transport
 
     def act(
@@ -134,17 +138,18 @@ class Client:
         *,
         timeout: float | None = None,
     ) -> Any:
-        """Return the greedy action of one observation (an int) or of a batch (an array (B,)).
+        """Return the greedy action for one observation (an int) or for a batch (an array (B,)).
 
         Args:
-            observation: An observation of the environment, or a batch of them.
-            return_attention_scores: Whether to return (action, dict of scores) instead; the scores
-                are (H, N, S) for one observation and (B, H, N, S) for a batch, by the name of
-                their round.
-            timeout: Seconds that the call may take, instead of the client's.
+            observation: An observation of the environment, or a batch (B, ...) of observations.
+            return_attention_scores: Whether to return (action, dict of scores) instead. The dict
+                maps the name of each attention round to its scores: (H, N, S) for one observation,
+                (B, H, N, S) for a batch.
+            timeout: Seconds that the call may take; `None` for the client's timeout.
 
         Raises:
-            ValueError: If the policy needs more than an observation; see `serving.sessions`.
+            ValueError: If the policy needs more than the newest observation. Use a session from
+                `serving.sessions` for such a policy.
         """
         return _finish(self._client.act(observation, return_attention_scores, timeout=timeout))
 
@@ -154,14 +159,22 @@ class Client:
         signature: str = "serving_default",
         timeout: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return name -> array of the outputs of a signature for name -> array of its inputs."""
+        """Return name -> array of the outputs of a signature.
+
+        Args:
+            inputs: name -> array of the inputs of the signature.
+            signature: The name of the signature.
+            timeout: Seconds that the call may take; `None` for the client's timeout.
+        """
         return _finish(self._client.predict(inputs, signature, timeout))
 
     @property
     def signatures(self) -> dict[str, Any]:
-        """name -> {"inputs", "outputs"} of name -> (dtype, shape), from the server's metadata.
+        """The signatures of the model, from the server's metadata.
 
-        Requested once, and again after a failure that another version may have caused.
+        A dict maps the name of each signature to `{"inputs": ..., "outputs": ...}`, which map the
+        names of tensors to (dtype, shape). The client requests the metadata once, and again after
+        an error that a new version of the model may have caused.
         """
         return _finish(self._client.signatures())
 
@@ -177,9 +190,10 @@ class Client:
 
 
 class AsyncClient:
-    """A served policy for the tasks of one event loop; made by `connect_async`.
+    """An asyncio client of a served policy, from `connect_async`.
 
-    Every method raises `ServingError`, as those of `Client` do.
+    All tasks of one event loop may share it. The methods raise the same errors as those of
+    `Client`.
     """
 
     def __init__(
@@ -203,7 +217,7 @@ class AsyncClient:
         *,
         timeout: float | None = None,
     ) -> Any:
-        """Return the greedy action of one observation or of a batch, as `Client.act` does."""
+        """Return the greedy action for one observation or for a batch, as `Client.act` does."""
         name = "act_with_attention" if return_attention_scores else "act"
         deadline = self._deadline(timeout)
         batch, single = as_batch(observation, _find(await self._load_signatures(deadline), name))
@@ -216,23 +230,24 @@ class AsyncClient:
         signature: str = "serving_default",
         timeout: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return name -> array of the outputs of a signature for name -> array of its inputs."""
+        """Return name -> array of the outputs of a signature, as `Client.predict` does."""
         deadline = self._deadline(timeout)
         specs = _find(await self._load_signatures(deadline), signature)
         request = self.transport.predict_request(inputs, signature, specs)
         try:
             return self.transport.read_outputs(await self._send(request, deadline), specs)
         except ServingError as error:
-            if error.code in ("INTERNAL", "INVALID_ARGUMENT"):  # perhaps of another version
+            # A new version of the model may have other signatures.
+            if error.code in ("INTERNAL", "INVALID_ARGUMENT"):
                 self._signatures = None
             raise
 
     async def signatures(self) -> dict[str, Any]:
-        """Return name -> {"inputs", "outputs"} of name -> (dtype, shape), as of `Client`."""
+        """Return the signatures of the model, in the form of `Client.signatures`."""
         return await self._load_signatures(self._deadline(None))
 
     async def _load_signatures(self, deadline):
-        signatures = self._signatures  # another thread or task may reset the attribute
+        signatures = self._signatures  # read once: another thread or task may reset the attribute
         if signatures is None:
             reply = await self._send(self.transport.metadata_request(), deadline)
             signatures = self._signatures = self.transport.read_signatures(reply)

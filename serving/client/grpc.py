@@ -1,4 +1,4 @@
-"""Requests and replies of the gRPC API, and the channels that carry them."""
+"""Write requests and read replies of the gRPC API, and send them over gRPC channels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from serving.errors import ServingError
 
 
 class GrpcMessages:
-    """Requests as (name of the method, message), and replies as messages."""
+    """Build gRPC requests, which are (method name, message), and read the reply messages."""
 
     def __init__(self, address: ModelAddress) -> None:
-        # Here, because the stubs load TensorFlow, and the REST client does without.
+        # Imported here, because the stubs load TensorFlow, which the REST client does not need.
         from rrl_tf._tf_logging import load_tensorflow
 
         load_tensorflow()
@@ -46,11 +46,11 @@ class GrpcMessages:
             self._credentials = grpc.ssl_channel_credentials(*contents)
 
     def make_channel(self, module: Any) -> Any:
-        """Return a channel of `grpc` or of `grpc.aio`."""
+        """Return a new channel; `module` is `grpc` or `grpc.aio`."""
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            ("grpc.lb_policy_name", "round_robin"),  # for a name of several servers
+            ("grpc.lb_policy_name", "round_robin"),  # if a host name has several servers
         ]
         if self._credentials is None:
             return module.insecure_channel(self._target, options=options)
@@ -92,14 +92,18 @@ class GrpcMessages:
         return self._tensors.numpy_dtype(info.dtype), sizes
 
     def error_of(self, error: Any) -> ServingError:
-        """Return the ServingError of an RpcError."""
+        """Return the `ServingError` for a `grpc.RpcError`."""
         code = error.code().name
-        # The client cancels nothing: a server that is shutting down replies so.
+        # This client never cancels a request. CANCELLED means that the server is shutting down.
         return ServingError("UNAVAILABLE" if code == "CANCELLED" else code, error.details())
 
 
 class GrpcTransport(GrpcMessages):
-    """Sends requests over one channel, from any thread. Its coroutines block, and never wait."""
+    """Send requests over one channel, from any thread.
+
+    The coroutines block the calling thread and never await anything, so that `Client` can run them
+    without an event loop.
+    """
 
     def __init__(self, address: ModelAddress) -> None:
         super().__init__(address)
@@ -118,7 +122,7 @@ class GrpcTransport(GrpcMessages):
 
 
 class AsyncGrpcTransport(GrpcMessages):
-    """Sends requests over one channel, from any task of an event loop."""
+    """Send requests over one channel, from any task of an event loop."""
 
     def __init__(self, address: ModelAddress) -> None:
         super().__init__(address)
@@ -126,7 +130,7 @@ class AsyncGrpcTransport(GrpcMessages):
         self._stub: Any = None
 
     async def send(self, request: tuple[str, Any], timeout: float) -> Any:
-        if self._channel is None:  # here, because a channel belongs to the running loop
+        if self._channel is None:  # created here, because a channel belongs to the running loop
             self._channel = self.make_channel(self._grpc.aio)
             self._stub = self._make_stub(self._channel)
         method, message = request

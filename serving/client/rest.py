@@ -1,4 +1,4 @@
-"""Requests and replies of the REST API, and the connections that carry them."""
+"""Write requests and read replies of the REST API, and send them over HTTP connections."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DTYPES = {
 
 
 class RestMessages:
-    """Requests as (method, path, body), and replies as the status and body of a response."""
+    """Build REST requests, which are (method, path, body), and read the JSON replies."""
 
     def __init__(self, address: ModelAddress) -> None:
         self.address = address
@@ -54,7 +54,7 @@ class RestMessages:
 
     def read_outputs(self, reply: Any, signature: Mapping[str, Any]) -> dict[str, np.ndarray]:
         specs = signature["outputs"]
-        expected = f"the outputs {sorted(specs)}; after a change of versions, ask again"
+        expected = f"the outputs {sorted(specs)} (if the served version has changed, try again)"
         with _internal_error_unless_read(expected, reply):
             outputs = reply["outputs"]
             if len(specs) == 1:
@@ -76,29 +76,29 @@ class RestMessages:
             }
 
     def read_reply(self, status: int, body: bytes) -> Any:
-        """Return the JSON object of a response; raise the error that the status stands for."""
+        """Return the JSON object of a response, or raise the `ServingError` for its HTTP status."""
         try:
             reply = json.loads(body, object_hook=_decode_base64)
         except ValueError:
             reply = None
-        if not isinstance(reply, dict):  # from a proxy, or from a server of another kind
+        if not isinstance(reply, dict):  # the reply comes from a proxy or another kind of server
             reply = {"error": body.decode("utf-8", "replace")}
         if status == 200:
             return reply
-        # Several codes share a status; the first one in the table is the most likely.
+        # Several codes share a status. The first one in the table is the most likely.
         codes = {known: code for code, known in reversed(HTTP_STATUS.items())}
         code = codes.get(status, "INTERNAL" if status != 413 else "RESOURCE_EXHAUSTED")
         raise ServingError(code, reply.get("error") or f"HTTP status {status}")
 
     def unreachable(self, error: Any) -> ServingError:
         """Return the error of a connection that failed."""
-        if type(error) is http.client.BadStatusLine:  # its text is the bytes that arrived
+        if type(error) is http.client.BadStatusLine:  # its message is the raw bytes of the reply
             error = "the reply is not HTTP; is this the gRPC port?"
         return ServingError("UNAVAILABLE", f"cannot reach {self.address.server.geturl()}: {error}")
 
 
 def _read_spec(info):
-    """Return the (dtype, shape) of an input or output; None for a dtype unknown to NumPy."""
+    """Return (dtype, shape) of an input or output; the dtype is None if NumPy does not have it."""
     dtype = None
     with contextlib.suppress(TypeError):
         name = info["dtype"]
@@ -115,8 +115,7 @@ def _internal_error_unless_read(expected: str, reply: Any) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ServingError(
             "INTERNAL",
-            f"expected a reply of TensorFlow Serving with {expected}; "
-            f"received {reprlib.repr(reply)}",
+            f"expected a TensorFlow Serving reply with {expected}; received {reprlib.repr(reply)}",
         ) from error
 
 
@@ -124,7 +123,7 @@ def _from_json(name, value, dtype, shape):
     array = np.array(value, dtype)
     if dtype == STRINGS:
         array = as_bytes(name, array)
-    # An empty batch is [] in JSON, for any shape of a row.
+    # JSON writes an empty batch as [], whatever the shape of a row is.
     if array.size == 0 and shape and array.ndim < len(shape):
         array = array.reshape([0, *(max(size, 0) for size in shape[1:])])
     return array
@@ -135,9 +134,10 @@ def _decode_base64(members):
 
 
 class RestTransport(RestMessages):
-    """Sends requests over connections of `http.client`, which stay open for the next request.
+    """Send requests over `http.client` connections, which stay open for later requests.
 
-    Its coroutines block, and never wait.
+    The coroutines block the calling thread and never await anything, so that `Client` can run them
+    without an event loop.
     """
 
     def __init__(self, address: ModelAddress) -> None:
@@ -147,7 +147,8 @@ class RestTransport(RestMessages):
     async def send(self, request: tuple[str, str, bytes | None], timeout: float) -> Any:
         deadline = time.monotonic() + timeout
         connections = [self._new_connection()]
-        with contextlib.suppress(IndexError):  # another thread may take the last idle one
+        # IndexError: no connection is idle. A check beforehand would race with other threads.
+        with contextlib.suppress(IndexError):
             connections.append(self._idle.pop())
         while True:
             connection = connections.pop()
@@ -157,7 +158,7 @@ class RestTransport(RestMessages):
             except TimeoutError as error:
                 raise ServingError("DEADLINE_EXCEEDED", f"no answer in {timeout:.3g} s") from error
             except (OSError, http.client.HTTPException) as error:
-                # The server may have closed an idle connection, and perhaps all others too.
+                # The server may have closed the idle connection: try the new one.
                 if not connections:
                     raise self.unreachable(error) from error
         self._idle.append(connection)
@@ -175,7 +176,7 @@ class RestTransport(RestMessages):
 
 
 def _exchange(connection, request, deadline):
-    """Return the (status, body) of a response; close the connection if there is none."""
+    """Send a request and return (status, body); close the connection if that fails."""
     try:
         connection.timeout = _seconds_left(deadline)
         if connection.sock is not None:
@@ -191,7 +192,10 @@ def _exchange(connection, request, deadline):
 
 
 def _read_body(response, sock, deadline):
-    """Return the body of a response before the deadline; a socket's timeout is per read."""
+    """Return the body of a response, or raise TimeoutError after the deadline.
+
+    The timeout of a socket limits each read alone, so it is set again before every read.
+    """
     pieces = []
     while piece := response.read1(_MAX_PIECE):
         pieces.append(piece)
@@ -210,17 +214,17 @@ def _seconds_left(deadline):
 
 
 class AsyncRestTransport(RestMessages):
-    """Sends requests over connections of aiohttp, which stay open for the next request."""
+    """Send requests over aiohttp connections, which stay open for later requests."""
 
     def __init__(self, address: ModelAddress) -> None:
         super().__init__(address)
         self._session: Any = None
 
     async def send(self, request: tuple[str, str, bytes | None], timeout: float) -> Any:
-        import aiohttp  # here, because the other clients do without
+        import aiohttp  # imported here, because only this client needs it
         import yarl
 
-        if self._session is None:  # here, because a session belongs to the running loop
+        if self._session is None:  # created here, because a session belongs to the running loop
             connector = aiohttp.TCPConnector(limit=0, ssl=self.tls or True)
             self._session = aiohttp.ClientSession(connector=connector)
         method, path, body = request

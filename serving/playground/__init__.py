@@ -1,6 +1,6 @@
-"""A web page where trained policies act.
+"""Provide the playground, a web page on which pretrained policies act and classifiers predict.
 
 page         serves the files in `static/` from `serving.server`
-static_page  writes them as a folder for any web server, with networks that run in the browser
-networks     which networks the browser can compute
+static_page  writes a folder for any web server, in which the browser computes the networks
+networks     checks whether the browser can compute a network, and describes it for the page
 """

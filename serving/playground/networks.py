@@ -1,6 +1,7 @@
-"""The networks that the browser computes, and the sizes that it reads with their weights.
+"""Check whether the browser can compute a network, and describe the network for the page.
 
-`static/network.js` computes them. A network must have the settings below, where it has them.
+`static/network.js` computes the networks. It supports the settings in the tables below: if the
+configuration of a network has one of these keys, its value must be the one in the table.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any
 from rrl_tf.errors import InvalidInput
 
 _SUPPORTED = (
-    "the page computes relational Q networks of one-hot DoorKey views, like the architecture "
-    "'fast', without a memory or with an LSTM; relational classifiers of 28 x 28 pixels, like "
-    "'fast'; and Decision Transformers of such views and discrete actions, like 'fast'; all in "
-    "float32"
+    "the page computes only these float32 networks: relational Q networks for one-hot DoorKey "
+    "views, without a memory or with an LSTM; relational classifiers for 28 x 28 pixels; and "
+    "Decision Transformers for one-hot DoorKey views and discrete actions (for example the "
+    "architecture 'fast' of each)"
 )
 _ONE_HOT_VIEW = (7, 7, 11 + 6 + 3 + 4)  # one-hot object, color, state, direction
 _Q_NETWORK = {
@@ -53,8 +54,13 @@ _BLOCK_NORMS = (None, "entity")
 
 
 def check_network(network: Any, name: str) -> None:
-    """Raise an `InvalidInput` unless the browser computes the network of the preset `name`."""
-    import rrl_tf.models  # here, because it loads TensorFlow
+    """Raise `InvalidInput` if the browser cannot compute a network.
+
+    Args:
+        network: The network.
+        name: The name of the pretrained model, for the message.
+    """
+    import rrl_tf.models  # imported here, because it loads TensorFlow
 
     kind = type(network).__name__
     if kind not in _SETTINGS or type(network) is not getattr(rrl_tf.models, kind):
@@ -90,12 +96,12 @@ def _encoder(network):
 
 
 def network_description(network: Any, policy: Any) -> dict[str, Any]:
-    """Return the kind of a network, and the sizes that the shapes of its weights do not show.
+    """Return the class name of a network, and the sizes that the page cannot read from its weights.
 
     Args:
         network: A network that `check_network` accepts.
-        policy: The policy of `load_policy` that was exported from the network. It must preprocess
-            its inputs as the pages do: views one-hot, pixels divided by 255.
+        policy: The policy from `load_policy` that was exported from the network. It must preprocess
+            its inputs as the page does: views are encoded as one-hot, pixels are divided by 255.
     """
     kind = type(network).__name__
     if kind == "DecisionTransformer":
@@ -103,7 +109,7 @@ def network_description(network: Any, policy: Any) -> dict[str, Any]:
         sizes["return_scale"] = policy.details["return_scale"]
         if "default_target" in policy.signatures:
             target = policy.predict({"batch_size": 1}, "default_target")
-            # Sorted, because the order of a SavedModel's outputs differs between processes.
+            # Sorted, because the order of a SavedModel's outputs varies from process to process.
             sizes["default_target"] = {key: target[key].tolist() for key in sorted(target)}
         return {"kind": kind, **sizes}
     encoder = _encoder(network)

@@ -1,7 +1,7 @@
-"""The page under `/playground/` of a server with `--playground`.
+"""Serve the playground under `/playground/` of a server with `--playground`.
 
-The files of `static/` are read once, at start. Only their names are answered, so that no path leads
-out of the folder.
+The files of `static/` are read once, at the start. A request is answered only if its path is the
+name of one of these files, so no path leads out of the folder.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _SAFE = {
 
 
 class Page:
-    """Answers requests below `/playground/`.
+    """The handler of requests below `/playground/`.
 
     Args:
-        repository: `Repository` whose models `config.json` lists.
+        repository: The `Repository` with the models that `config.json` lists.
 
     Example:
 
@@ -57,9 +57,9 @@ class Page:
         """Return the response to a request, or None for an unknown path or method.
 
         Args:
-            method: The method of the request; only GET and HEAD are answered.
-            path: The path of the request, without its query.
-            headers: The headers of the request, by name.
+            method: The HTTP method; only GET and HEAD are supported.
+            path: The path of the request, without the query string.
+            headers: name -> value of the request's headers.
         """
         if method not in ("GET", "HEAD"):
             return None
@@ -72,7 +72,8 @@ class Page:
             return None
         body = self._files[path]
         tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-        # A browser checks its copy each time: the server may have a newer package.
+        # The browser validates its copy at each request, because the files may be newer after an
+        # upgrade of the server.
         headers_sent = {**_SAFE, "Cache-Control": "no-cache", "ETag": tag}
         if headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers=headers_sent)
@@ -101,7 +102,7 @@ class Page:
 
 
 def _policy_details(directory):
-    """Return the `policy.json` of a version, or None for a SavedModel of another source."""
+    """Return the `policy.json` of a version, or None for a SavedModel that has no such file."""
     try:
         path = pathlib.Path(directory) / "assets.extra" / "policy.json"
         return json.loads(path.read_text("utf-8"))

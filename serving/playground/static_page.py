@@ -1,7 +1,7 @@
-"""The playground as files for any web server, with networks that run in the browser.
+"""Write the playground as static files for any web server; the browser computes the networks.
 
-The page is the one that `serving.server` serves. Its `config.json` names a file of weights for each
-model, so that the page computes the network itself.
+The page is the same as that of `serving.server`. The difference is in `config.json`, which names a
+file of weights for each model, so that the page needs no server to compute the network.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ _FOLDER = pathlib.Path(__file__).parent / "static"
 def write_page(
     folder: str | os.PathLike[str], presets: Sequence[str | os.PathLike[str]]
 ) -> pathlib.Path:
-    """Write the playground with trained networks, for any web server.
+    """Write the playground with pretrained models into a folder, for any web server.
 
     Args:
         folder: The folder to write, which must not exist.
-        presets: Names or folders of trained presets: Q networks of DoorKey without a memory or with
-            an LSTM, Decision Transformers of DoorKey, and classifiers of digits. Each of the two
-            pages opens with the first preset that it can show.
+        presets: Names or folders of pretrained models: Q networks for DoorKey without a memory or
+            with an LSTM, Decision Transformers for DoorKey, and classifiers of digits. Each of the
+            two pages (DoorKey and digits) opens with the first model that it can show.
 
     Returns:
-        The folder.
+        The path of the folder.
 
     Raises:
-        InvalidInput: As `page_files`, or if the folder exists; nothing is written.
+        InvalidInput: If the folder exists, or for the reasons that `page_files` lists. In these
+            cases nothing is written.
 
     Example:
 
@@ -60,15 +61,15 @@ def write_page(
 
 
 def page_files(presets: Sequence[str | os.PathLike[str]], about: str = "") -> dict[str, bytes]:
-    """Return the files of `write_page` by their names.
+    """Return file name -> content of the files that `write_page` writes.
 
     Args:
-        presets: As for `write_page`.
-        about: Target of a link in the head of the page; "" for no link.
+        presets: Names or folders of pretrained models, as for `write_page`.
+        about: URL of an "About this page" link in the header; "" for no link.
 
     Raises:
-        InvalidInput: If a preset does not exist, two have the same name, weights are not finite, or
-            the browser does not compute such a network.
+        InvalidInput: If a model does not exist, if two models have the same name, if weights are
+            not finite, or if the browser cannot compute a network.
 
     Example:
 
@@ -77,7 +78,7 @@ def page_files(presets: Sequence[str | os.PathLike[str]], about: str = "") -> di
     """
     if isinstance(presets, str) or not isinstance(presets, Sequence) or not presets:
         raise InvalidInput(
-            f"`presets` must be a list of at least one preset; received {presets!r}."
+            f"`presets` must be a list of at least one pretrained model; received {presets!r}."
         )
     names = [pretrained_name(preset) for preset in presets]
     if len({*names}) < len(names):
@@ -102,19 +103,22 @@ def page_files(presets: Sequence[str | os.PathLike[str]], about: str = "") -> di
 
 
 def _model(name, preset):
-    """Return the entry of a preset in `config.json`, and the content of its file of weights."""
-    from rrl_tf.export import load_policy, newest_version  # here, because they load TensorFlow
+    """Return (entry in `config.json`, content of the weights file) of a pretrained model."""
+    # Imported here, because these modules load TensorFlow.
+    from rrl_tf.export import load_policy, newest_version
     from rrl_tf.models.base import read_pretrained
 
     network = read_pretrained(preset)
     check_network(network, name)
-    # `relations/block/dense_1/kernel`, with a memory or without
+    # Names such as `relations/block/dense_1/kernel` are the same with a memory and without.
     weights = {
         weight.path.partition("/")[2].removeprefix("encoder/"): weight.numpy()
         for weight in network.weights
     }
     if other := [key for key, array in weights.items() if not np.isfinite(array).all()]:
-        raise InvalidInput(f"weights must be finite; received {name!r}, where {other} are not.")
+        raise InvalidInput(
+            f"weights must be finite; received {name!r}, in which {other} are not finite."
+        )
     version = newest_version(pretrained_folder(preset) / POLICY)
     policy = load_policy(version)
     model = {

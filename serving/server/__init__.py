@@ -1,29 +1,30 @@
-"""The server: `python -m serving.server --model_base_path=... --rest_api_port=8501`.
+"""Serve SavedModels: `python -m serving.server --model_base_path=... --rest_api_port=8501`.
 
-It answers in the TensorFlow Serving protocol on one machine, without Docker: a client moves between
-this server and tensorflow_model_server without a change. `--help` lists the flags.
+The server has the protocol of TensorFlow Serving, so a client works unchanged with this server and
+with tensorflow_model_server. It runs on one machine and needs no Docker. `--help` lists the flags.
 
-    command                   the command line: signals, exit code, log, several processes
-    flags, config_files       flags and configuration files of tensorflow_model_server
-    server                    `Server` and `running`: one server in an event loop
+    command                   runs the command line: signals, exit code, logging, processes
+    flags, config_files       read the flags and configuration files of tensorflow_model_server
+    server                    defines `Server` and `running`, which run one server
 
-A request passes through these, from the socket to the reply:
+A request passes through these modules, from the socket to the reply:
 
-    rest, grpc_service        the two transports
-    admission                 the bytes of requests that the server holds
-    json_codec                JSON to and from NumPy
-    workers                   processes that read and write large JSON bodies
-    inference                 requests of both transports, within their limits
-    examples                  Classify and Regress
-    repository                the loaded versions of all models: swap, labels, status
-    model                     one loaded version and its signatures
+    rest, grpc_service        accept requests over the two transports
+    admission                 limits the bytes that all requests in progress hold in memory
+    json_codec                converts JSON to NumPy arrays and back
+    workers                   runs the processes that read and write large JSON bodies
+    inference                 runs the requests of both transports and enforces their limits
+    examples                  implements Classify and Regress
+    repository                holds the loaded versions of all models, with their labels and status
+    model                     defines one loaded version and its signatures
     batching                  merges concurrent requests and runs them in threads
 
-And these work next to them:
+These modules have other tasks:
 
-    versions, loading         versions on disk; loads and warms up one
-    process_group             several processes that share the ports
-    metrics                   Prometheus metrics
+    versions                  finds the versions on disk
+    loading                   loads a version and replays its warm-up requests
+    process_group             starts several processes that share the ports
+    metrics                   defines the Prometheus metrics
 """
 
 from rrl_tf._lazy import lazy_attributes

@@ -1,4 +1,4 @@
-"""`python -m serving.server`."""
+"""Run the server: `python -m serving.server`."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""The bytes of requests that the server holds, and which request makes room when it is full.
+"""Limit the bytes of all requests in progress, and end a request if they exceed the limit.
 
-A peer is an address: all clients behind one proxy, or on this machine, are one peer.
+A peer is a client address. All clients behind one proxy, and all on this machine, are one peer.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import AsyncIterator
 
 from serving.errors import ServingError
 
-#: A request of at most so many bytes is never refused, and a body must bring so many more in time.
+#: Bytes. A request that is not larger than this is never refused. A larger one makes progress
+#: whenever it has received as many bytes again.
 SMALL = 1 << 14
-REQUEST_TIMEOUT = 408  # HTTP status of a body that is too slow
-_STALLED_SECONDS = 1.0  # without progress, after which a body makes room for another
+REQUEST_TIMEOUT = 408  # HTTP status for a body that arrives too slowly
+_STALLED_SECONDS = 1.0  # after this time without progress, a body may be ended to make room
 
 
 class Lease:
-    """The bytes that one request holds of a `ByteBudget`."""
+    """The bytes of a `ByteBudget` that one request occupies."""
 
     def __init__(self, budget: ByteBudget, peer: str, timeout: asyncio.Timeout) -> None:
         self._budget, self.peer, self.timeout = budget, peer, timeout
@@ -29,12 +30,15 @@ class Lease:
         self.error: ServingError | None = None
 
     def grow(self, count: int) -> None:
-        """Count more received bytes.
+        """Add received bytes.
+
+        Args:
+            count: The number of bytes.
 
         Raises:
             ServingError: If the budget has no room for them.
         """
-        if self.error is not None:  # evicted, and the request does not know yet
+        if self.error is not None:  # the budget has ended this request in the meantime
             raise self.error
         self.size += count
         self._budget.held += count
@@ -47,27 +51,28 @@ class Lease:
             self._budget.make_room(self)
 
     def complete(self) -> None:
-        """End the time limit: the whole request is here."""
+        """Note that the whole request has arrived, which ends its time limit."""
         self.is_complete = True
         self.timeout.reschedule(None)
 
     @property
     def has_stalled(self) -> bool:
-        """Whether the request is incomplete and made no progress of late."""
+        """Whether the request is incomplete and has made no progress for `_STALLED_SECONDS`."""
         idle = asyncio.get_running_loop().time() - self.progress_at
         return not self.is_complete and idle > _STALLED_SECONDS
 
 
 class ByteBudget:
-    """Bytes that all requests together may hold.
+    """A limit on the bytes that all requests in progress occupy together.
 
-    When they hold more, a stalled body is ended; if there is none, the newest request of the peer
-    that holds the most. A peer that holds the most itself is refused.
+    When a request exceeds the limit, the budget ends another one. It ends a stalled request or, if
+    there is none, the newest request of the peer that occupies the most bytes. If that peer is the
+    one that exceeds the limit, its new request is refused instead.
 
     Args:
         limit: The number of bytes.
-        patience: Seconds in which a body must bring `SMALL` more bytes; None for any time.
-        code: Canonical code of a refusal.
+        patience: Seconds in which a body must receive `SMALL` more bytes; `None` for no limit.
+        code: The canonical code with which requests are ended or refused.
     """
 
     def __init__(
@@ -79,10 +84,13 @@ class ByteBudget:
 
     @contextlib.asynccontextmanager
     async def lease(self, peer: str) -> AsyncIterator[Lease]:
-        """Give a request a `Lease`, which the budget may end before the block does.
+        """Yield a `Lease` for a request. The budget may end the request inside the `with` block.
+
+        Args:
+            peer: The address of the client.
 
         Raises:
-            ServingError: If the budget ended it, or the body is too slow.
+            ServingError: If the budget ends the request, or its body arrives too slowly.
         """
         timeout = asyncio.timeout(self.patience)
         lease = Lease(self, peer, timeout)
@@ -103,11 +111,12 @@ class ByteBudget:
             self.held -= lease.size
 
     def make_room(self, wanting: Lease) -> None:
-        """End requests of others, or raise ServingError, until the limit holds."""
+        """End other requests until the limit is met; raise ServingError to refuse `wanting`."""
         while self.held > self._limit:
             full = ServingError(
                 self._code,
-                f"too many large requests are waiting: together they may hold {self._limit} bytes",
+                "too many large requests are in progress: together they may occupy at most "
+                f"{self._limit} bytes",
             )
             victim = self._victim(wanting)
             if victim is None:
@@ -119,12 +128,13 @@ class ByteBudget:
     def _too_slow(self):
         return ServingError(
             "DEADLINE_EXCEEDED",
-            f"the body is too slow: less than {SMALL} bytes in {self.patience or 0:g} seconds",
+            f"the body arrives too slowly: less than {SMALL} bytes in {self.patience or 0:g} "
+            "seconds",
             REQUEST_TIMEOUT,
         )
 
     def _victim(self, wanting):
-        """Return the lease that makes room for another, None if there is none."""
+        """Return the lease to end so that `wanting` has room, or None to refuse `wanting`."""
         others = [lease for lease in self._leases if lease is not wanting and lease.size > SMALL]
         stalled = [lease for lease in others if lease.has_stalled]
         if stalled:

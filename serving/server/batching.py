@@ -1,4 +1,4 @@
-"""Runs requests off the event loop, and merges those that wait at the same time."""
+"""Run requests in threads outside of the event loop, and merge concurrent ones into batches."""
 
 from __future__ import annotations
 
@@ -17,35 +17,38 @@ import numpy as np
 from serving.errors import ServingError, invalid
 
 _log = logging.getLogger("serving")
-_LARGE = 1 << 14  # bytes of inputs of a large request
-# A batch stops waiting when no request arrives for this fraction of the timeout. gRPC delivers
-# requests one by one: a timeout as short as a pause would end many a batch half full.
+_LARGE = 1 << 14  # a request with more bytes of inputs counts as large
+# A batch stops waiting if no request arrives for this fraction of the timeout. gRPC delivers
+# concurrent requests one after another, so a shorter wait would often end with a half-full batch.
 _QUIET_FRACTION = 0.2
-# For so long after a small request another one is likely.
+# After a small request, the next one is likely to arrive within this time.
 _SMALL_SECONDS = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchingParameters:
-    """How requests merge; names and defaults of TensorFlow Serving's BatchingParameters.
+    """The parameters of batching, with the names and defaults of TensorFlow Serving.
 
-    One default differs: the `batch_timeout_micros` of tensorflow_model_server is 0, because there
-    every request waits for it. Here it limits how long a request waits for others that are likely.
+    One default differs: `batch_timeout_micros` is 0 in tensorflow_model_server, where every request
+    waits that long. In this server, a request waits only if others are likely to arrive, and at
+    most that long.
 
     Attributes:
-        max_batch_size: Rows of a merged batch.
-        batch_timeout_micros: Longest wait for other requests, in microseconds; a fifth of it if
-            none arrives.
-        max_enqueued_batches: Batches that may wait; further requests are UNAVAILABLE.
-        num_batch_threads: Batches that run at once, of all models.
-        allowed_batch_sizes: Ascending sizes to which batches are padded; the last one is
-            `max_batch_size`. Empty for no padding.
-        pad_variable_length_inputs: Whether requests with other inner sizes merge, each padded
-            behind with its first value to the largest size; otherwise they run apart.
-        enable_large_batch_splitting: Whether a request of more than `max_batch_size` rows runs in
-            parts; otherwise it is refused.
-        max_execution_batch_size: Rows of such a part, 0 for `max_batch_size`.
-        thread_pool_name: Name of the threads.
+        max_batch_size: The maximum number of rows in a merged batch.
+        batch_timeout_micros: The maximum wait for other requests, in microseconds. The wait ends
+            after a fifth of that time if no request arrives.
+        max_enqueued_batches: The maximum number of waiting batches; further requests fail with
+            UNAVAILABLE.
+        num_batch_threads: The number of batches that run at once, of all models together.
+        allowed_batch_sizes: The sizes to which batches are padded, in ascending order; the last one
+            must be `max_batch_size`. Empty for no padding.
+        pad_variable_length_inputs: Whether requests whose rows differ in shape are merged. Each
+            input is padded at the end of its axes to the largest size, with its own first value. If
+            false, only requests with rows of the same shape are merged.
+        enable_large_batch_splitting: Whether a request with more than `max_batch_size` rows runs in
+            several parts. If false, it is rejected.
+        max_execution_batch_size: The maximum number of rows in such a part; 0 for `max_batch_size`.
+        thread_pool_name: The name of the threads.
     """
 
     max_batch_size: int = 1000
@@ -68,18 +71,23 @@ class BatchingParameters:
         sizes = self.allowed_batch_sizes
         if sizes and (list(sizes) != sorted(set(sizes)) or sizes[-1] != self.max_batch_size):
             raise ValueError(
-                f"`allowed_batch_sizes` must ascend to `max_batch_size` {self.max_batch_size}; "
-                f"received {list(sizes)}."
+                "`allowed_batch_sizes` must be in ascending order and end with `max_batch_size`, "
+                f"which is {self.max_batch_size}; received {list(sizes)}."
             )
 
     def padded(self, rows: int) -> int:
-        """Return the size to which a batch of so many rows is padded."""
+        """Return the size to which a batch of `rows` rows is padded."""
         return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
 
 
 @dataclasses.dataclass
 class ConcurrencyEstimate:
-    """How many requests of a signature are in progress, and usually are: a batch waits for them."""
+    """An estimate of how many concurrent requests a signature has.
+
+    Attributes:
+        current: The number of requests in progress now.
+        usual: The number that is usually in progress; a batch waits until it has as many requests.
+    """
 
     current: int = 0
     usual: int = 1
@@ -95,7 +103,10 @@ class _Request:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Group:
-    """Waiting requests that may run together: one version, signature, outputs and inner shape."""
+    """Waiting requests that can be merged.
+
+    They have the same version, signature and outputs, and their rows have the same shape.
+    """
 
     servable: Any
     signature: Any
@@ -107,22 +118,23 @@ class _Group:
 
 
 class Scheduler:
-    """Runs requests in a few threads, batch by batch.
+    """A queue of requests, which runs them in a few threads, batch by batch.
 
-    Requests that arrive while all threads are busy run together next. While a thread is free, a
-    request waits, for `batch_timeout_micros` at most, until as many others are waiting as were in
-    progress at the same time before. So a lone client never waits, and many clients do not run one
-    by one, which would cost a thread's wake-up each.
+    While all threads are busy, arriving requests wait and are then merged into one batch. If a
+    thread is free, a request waits until as many requests are waiting as were usually in progress
+    before, but no longer than `batch_timeout_micros`. As a result, a single client never waits, and
+    the requests of many clients are merged instead of each waking up a thread.
 
-    Large and small requests take turns and never share a batch. While small requests arrive, the
-    large ones leave a thread free, so that no small one waits for a run of a hundred times its own.
+    Large and small requests take turns and never share a batch. While small requests keep arriving,
+    large ones leave one thread free, so that a small request does not have to wait for a large one,
+    which may take a hundred times as long.
 
-    All methods belong to the event loop's thread.
+    All methods must be called in the event loop's thread.
 
     Args:
-        num_threads: Batches that run at once.
-        thread_name: Name of the threads.
-        metrics: `Metrics` that count batches; None for none.
+        num_threads: The number of batches that run at once.
+        thread_name: The name of the threads.
+        metrics: The `Metrics` that record batches; `None` to record nothing.
     """
 
     def __init__(
@@ -141,23 +153,27 @@ class Scheduler:
     async def run(
         self, servable: Any, signature: Any, inputs: dict[str, Any], outputs: Any
     ) -> dict[str, np.ndarray]:
-        """Return array by output; raise ServingError.
+        """Run a request, possibly merged with others, and return output name -> array.
 
         Args:
-            servable: The version to run, which the caller keeps loaded. Its `batching` are the
-                `BatchingParameters` of its requests; None to run each by itself.
-            signature: One of its signatures.
-            inputs: Arrays that `signature.check` returned.
-            outputs: Names that `signature.choose_outputs` returned.
+            servable: The version to run; the caller keeps it loaded. If its `batching` is None,
+                each request runs on its own.
+            signature: The `Signature` of the servable to run.
+            inputs: name -> array, from `signature.check`.
+            outputs: The output names, from `signature.choose_outputs`.
+
+        Raises:
+            ServingError: UNAVAILABLE if the queue is full, INVALID_ARGUMENT if the request cannot
+                be batched, or the error of the model.
         """
         loop = asyncio.get_running_loop()
         request = _Request(inputs, 1, loop.time(), loop.create_future())
         is_large = sum(array.nbytes for array in inputs.values()) > _LARGE
         if not is_large:
             self._last_small_arrival = request.arrival
-        key: Any = request  # a group of its own, unless it may merge
+        key: Any = request  # the request gets its own group, unless it can be merged
         parameters = servable.batching
-        if parameters is not None and signature.has_rows:
+        if parameters is not None and signature.can_merge(inputs):
             request.rows = _check_rows(inputs, parameters)
             if request.rows <= parameters.max_batch_size:
                 pads = parameters.pad_variable_length_inputs
@@ -178,12 +194,13 @@ class Scheduler:
         concurrency = group.concurrency
         concurrency.current += 1
         concurrency.usual = max(concurrency.usual, concurrency.current)
-        # In the loop's next iteration, so that requests of the same iteration run together.
+        # Dispatch in the next iteration of the event loop, so that requests that arrive in the same
+        # iteration are merged.
         self._dispatch_after(0.0)
         return await request.future
 
     def _dispatch_after(self, delay):
-        """Dispatch after a delay, if that is earlier than planned."""
+        """Schedule the next dispatch after `delay` seconds, unless an earlier one is scheduled."""
         loop = asyncio.get_running_loop()
         when = loop.time() + delay
         if self._timer is not None:
@@ -195,7 +212,7 @@ class Scheduler:
     def _dispatch(self):
         self._timer = None
         now, delays = asyncio.get_running_loop().time(), []
-        # Groups of the size that did not run last come first.
+        # Large and small requests take turns: if a large batch ran last, small groups come first.
         for key in sorted(
             self._groups, key=lambda key: self._groups[key].is_large == self._last_was_large
         ):
@@ -218,7 +235,7 @@ class Scheduler:
             self._dispatch_after(min(delays))
 
     def _batch_delay(self, group, now):
-        """Return how many seconds a group still waits for other requests."""
+        """Return for how many more seconds a group waits for other requests; 0 or less for none."""
         parameters, concurrency = group.servable.batching, group.concurrency
         if (
             parameters is None
@@ -235,14 +252,14 @@ class Scheduler:
         return delay
 
     def _large_delay(self, group, now):
-        """Return how many seconds a large group still leaves the last thread to small ones."""
+        """Return for how many more seconds a large group leaves the last free thread unused."""
         free = self._num_threads - sum(self._running.values())
         if not group.is_large or self._num_threads == 1 or free > 1 or self._running["small"]:
             return 0.0
         return self._last_small_arrival + _SMALL_SECONDS - now
 
     def _take(self, group):
-        """Remove and return the oldest requests that fit one batch; drop cancelled ones."""
+        """Remove and return the oldest requests that fit into one batch; drop cancelled ones."""
         batch, rows = [], 0
         while group.requests:
             request = group.requests[0]
@@ -263,7 +280,7 @@ class Scheduler:
             self._count(group.servable.batching, batch, loop.time())
         self._running["large" if group.is_large else "small"] += 1
         self._last_was_large = group.is_large
-        # The version stays loaded while it runs, even if every client of the batch disconnects.
+        # Keeps the version loaded while the batch runs, even if all clients disconnect.
         group.servable.users += 1
 
         def execute():
@@ -298,18 +315,18 @@ class Scheduler:
             self._dispatch_after(0.0)
 
     def close(self) -> None:
-        """End the threads, each after its batch."""
+        """End the threads; each one finishes its current batch first."""
         self._executor.shutdown(wait=False)
 
 
 def _run_batch(group, batch):
-    """Return array by output, or an error, for each request of a batch."""
+    """Return for each request of a batch its outputs (name -> array) or a ServingError."""
     try:
         return _run_merged(group, batch)
     except ServingError as error:
         if len(batch) == 1:
             return [error]
-        # One request fails the batch: each of them runs alone.
+        # One request can fail the whole batch, so each one runs again on its own.
         return [_run_batch(group, [request])[0] for request in batch]
     except Exception as error:
         _log.exception("unexpected error in %s", group.servable.name)
@@ -317,7 +334,7 @@ def _run_batch(group, batch):
 
 
 def _run_merged(group, batch):
-    if group.servable.batching is None or not group.signature.has_rows:
+    if group.servable.batching is None or not group.signature.can_merge(batch[0].inputs):
         return [group.servable.run(group.signature, batch[0].inputs, group.outputs)]
     rows = [request.rows for request in batch]
     inputs = {
@@ -335,7 +352,7 @@ def _run_merged(group, batch):
 
 
 def _run_parts(group, inputs, rows):
-    """Run a batch padded to an allowed size, or in parts if it is larger than a batch."""
+    """Run a batch, padded to an allowed size; run it in parts if it exceeds `max_batch_size`."""
     parameters = group.servable.batching
     limit = parameters.max_batch_size
     if rows > limit:
@@ -344,7 +361,7 @@ def _run_parts(group, inputs, rows):
     for start in range(0, max(rows, 1), limit):
         size = min(limit, rows - start)
         padded = parameters.padded(size) if size else 0
-        # A padded row is a copy of the last one.
+        # Rows of padding are copies of the last row.
         chosen = np.minimum(np.arange(start, start + padded), rows - 1)
         part = inputs
         if not size == padded == rows:
@@ -354,7 +371,8 @@ def _run_parts(group, inputs, rows):
             shapes = {name: array.shape for name, array in outputs.items()}
             raise ServingError(
                 "FAILED_PRECONDITION",
-                f"a batch of {padded} rows was answered with shapes {shapes}",
+                f"the outputs of a batch of {padded} rows must have {padded} rows; "
+                f"received the shapes {shapes}",
             )
         parts.append({name: array[:size] for name, array in outputs.items()})
     if len(parts) == 1:
@@ -363,11 +381,11 @@ def _run_parts(group, inputs, rows):
 
 
 def _check_rows(inputs, parameters):
-    """Return the rows of a request; raise INVALID_ARGUMENT if it cannot be batched."""
+    """Return the number of rows in a request; raise INVALID_ARGUMENT if it cannot be batched."""
     sizes = {name: len(array) for name, array in inputs.items()}
     rows = next(iter(sizes.values()))
     if set(sizes.values()) != {rows}:
-        raise invalid(f"batching needs inputs of one size along axis 0; received {sizes}")
+        raise invalid(f"all inputs must have the same number of rows; received {sizes}")
     if rows > parameters.max_batch_size and not parameters.enable_large_batch_splitting:
         raise invalid(
             f"request of {rows} rows is larger than the maximum batch size "
@@ -377,7 +395,7 @@ def _check_rows(inputs, parameters):
 
 
 def _concatenate(arrays):
-    """Return the rows of several arrays, padded to one inner shape."""
+    """Concatenate arrays along the batch axis, after padding their rows to one shape."""
     if len(arrays) == 1:
         return arrays[0]
     inner = {array.shape[1:] for array in arrays}

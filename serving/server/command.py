@@ -1,4 +1,4 @@
-"""The command line: starts the server, stops it on SIGTERM or SIGINT, and returns the exit code."""
+"""Run the command line: start the server, stop it on SIGTERM or SIGINT, return the exit code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rrl_tf._tf_logging import load_tensorflow
 
-load_tensorflow()  # quietly, before another import does
+load_tensorflow()  # first, because it suppresses TensorFlow's output during the import
 
 import asyncio
 import contextlib
@@ -26,9 +26,10 @@ from serving.server.process_group import ProcessGroup, reserved_port, wait_for_p
 from serving.server.server import Server, format_address
 
 _log = logging.getLogger("serving")
-# Longest that a thread with a result waits for the event loop's thread.
+# Python's switch interval: after this time, the event loop's thread yields to a thread that waits.
 _SWITCH_SECONDS = 0.001
-_LONGEST, _TAIL = 1000, 100  # characters of a log line, and of its end if it is longer
+_LONGEST = 1000  # characters of a log message; a longer one is shortened in the middle
+_TAIL = 100  # characters that are kept at the end of a shortened message
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,20 +40,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
     tf.get_logger().setLevel("ERROR")
     for name in ignored:
-        _log.warning("--%s has no effect here", name)
+        _log.warning("--%s has no effect in this server", name)
     try:
         code, has_ended = asyncio.run(_serve(flags, arguments))
     except StartError as error:
         print(f"serving.server: {error}", file=sys.stderr)
         return 1
-    if not has_ended:  # Python would wait for its threads
+    if not has_ended:  # leave without waiting for threads that still run
         logging.shutdown()
         os._exit(code)
     return code
 
 
 class OneLine(logging.Formatter):
-    """Writes a message as one line of limited length, even if it contains text of a client."""
+    """A formatter that writes each message as one line of limited length.
+
+    It escapes control characters, because a message may contain text from a client.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         text = record.message
@@ -67,7 +71,7 @@ class OneLine(logging.Formatter):
 
 
 def _set_up_logging():
-    """Write the log to stderr, one line for each message."""
+    """Write the log to stderr, with one line for each message."""
     logging.basicConfig(level=logging.INFO)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
@@ -76,7 +80,7 @@ def _set_up_logging():
 
 
 async def _serve(flags, arguments):
-    """Serve until a signal, or until one of several processes ends.
+    """Serve until a signal arrives or, with several processes, until one of them ends.
 
     Returns:
         (exit code, whether all threads have ended).
@@ -109,12 +113,16 @@ async def _serve(flags, arguments):
         finally:
             await group.stop()
     if not stop.is_set():
-        _log.error("one of the processes has ended, and so do the others")
+        _log.error("one of the server processes has ended; the others were stopped")
     return int(not stop.is_set()), has_ended
 
 
 async def _serve_one(flags, place, ends, group=None):
-    """Serve in this process until one of `ends()` returns; return whether all has ended."""
+    """Serve in this process until one of the functions `ends` returns.
+
+    Returns:
+        Whether all threads have ended.
+    """
     server = Server(flags, place)
     start = asyncio.create_task(server.start())
     ending = [asyncio.ensure_future(end()) for end in ends]
@@ -122,8 +130,9 @@ async def _serve_one(flags, place, ends, group=None):
         await asyncio.wait((start, *ending), return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
-            # TensorFlow's modules have a million objects. A collection of them, at each swap of
-            # versions, would stop all requests for a third of a second.
+            # TensorFlow's modules contain a million objects. They are frozen, because a garbage
+            # collection that visits them would stop all requests for a third of a second. There is
+            # a collection whenever a version is unloaded.
             gc.collect()
             gc.freeze()
             if group is not None:

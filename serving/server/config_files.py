@@ -1,7 +1,7 @@
-"""Configuration files of tensorflow_model_server, which are text protos.
+"""Read the configuration files of tensorflow_model_server, which are in protobuf text format.
 
-tensorflow-serving-api has the message of the model list, but not those of batching, monitoring and
-TLS. They are built here from descriptors.
+The package tensorflow-serving-api contains the message type of the model list, but not those for
+batching, monitoring and TLS. This module builds these from descriptors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from serving.server.batching import BatchingParameters
 
 _log = logging.getLogger("serving")
-# message -> field -> (number, type); the type of a message begins with a dot.
+# message -> field -> (number, type). A type that begins with a dot is a message type.
 _MESSAGES = {
     "BatchingParameters": {
         "max_batch_size": (1, ".google.protobuf.Int64Value"),
@@ -54,19 +54,22 @@ _MESSAGES = {
 
 
 class StartError(ValueError):
-    """The reason, in one line, why the server cannot start with its flags and files."""
+    """An error in the flags, files or ports that keeps the server from starting.
+
+    The command prints its message in one line.
+    """
 
 
 def read_model_list(path: str | os.PathLike[str]) -> list[Any]:
-    """Return the ModelConfig messages of a model list file."""
+    """Return the ModelConfig messages in a ModelServerConfig file."""
     config = _read(path, model_server_config_pb2.ModelServerConfig())
     if config.WhichOneof("config") != "model_config_list":
-        raise StartError(f"{path} holds no model_config_list")
+        raise StartError(f"{path} must contain a model_config_list")
     return list(config.model_config_list.config)
 
 
 def read_batching(path: str | os.PathLike[str]) -> BatchingParameters:
-    """Return the `BatchingParameters` of a batching file."""
+    """Return the `BatchingParameters` in a file."""
     message = _read(path, _message("BatchingParameters"))
     values = {
         field.name: value.value
@@ -83,12 +86,15 @@ def read_batching(path: str | os.PathLike[str]) -> BatchingParameters:
 
 
 def read_session(path: str | os.PathLike[str]) -> Any:
-    """Return the ConfigProto of a TensorFlow session file."""
+    """Return the TensorFlow ConfigProto in a file."""
     return _read(path, config_pb2.ConfigProto())
 
 
 def read_monitoring(path: str | os.PathLike[str]) -> str | None:
-    """Return the path of Prometheus' metrics in a monitoring file; None if they are off."""
+    """Return the URL path of the Prometheus metrics from a MonitoringConfig file.
+
+    None means that the file turns the metrics off.
+    """
     config = _read(path, _message("MonitoringConfig")).prometheus_config
     return (config.path or "/monitoring/prometheus/metrics") if config.enable else None
 
@@ -97,28 +103,31 @@ def read_credentials(path: str | os.PathLike[str]) -> Any:
     """Return the `grpc.ServerCredentials` of an SSLConfig file.
 
     Raises:
-        StartError: If the file cannot be read, or key and certificate are not a pair.
+        StartError: If the file cannot be read, or the key does not belong to the certificate.
     """
     config = _read(path, _message("SSLConfig"))
     if not config.server_key or not config.server_cert:
-        raise StartError(f"{path} must hold server_key and server_cert")
+        raise StartError(f"{path} must contain server_key and server_cert")
     if config.client_verify and not config.custom_ca:
-        raise StartError(f"{path} has client_verify without a custom_ca to verify with")
+        raise StartError(
+            f"{path} must contain the custom_ca with which client_verify verifies clients"
+        )
     if os.stat(path).st_mode & 0o077:
-        _log.warning("%s holds a private key and other users can read it: chmod 600", path)
-    with tempfile.TemporaryDirectory() as folder:  # only this user can read it
+        _log.warning("%s contains a private key that other users can read; use chmod 600", path)
+    with tempfile.TemporaryDirectory() as folder:  # its permissions exclude other users
         files = Path(folder, "certificate.pem"), Path(folder, "key.pem")
         for file, text in zip(files, (config.server_cert, config.server_key)):
             file.write_text(text)
         try:
-            # With a password, so that an encrypted key does not ask for one at the terminal.
+            # Without the password argument, OpenSSL would ask for the password of an encrypted key
+            # at the terminal.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*files, password="")
             if config.custom_ca:
                 ssl.create_default_context(cadata=config.custom_ca)
         except (ssl.SSLError, OSError, ValueError) as error:
             raise StartError(
-                f"{path}: server_key and server_cert must be a pair in PEM, and custom_ca a "
-                f"certificate: {error}"
+                f"{path}: server_key and server_cert must be a matching pair in PEM format, and "
+                f"custom_ca must be a certificate: {error}"
             ) from error
     return grpc.ssl_server_credentials(
         [(config.server_key.encode(), config.server_cert.encode())],

@@ -1,4 +1,4 @@
-"""Classify and Regress: signatures that take tf.Examples and give classes or one value."""
+"""Implement Classify and Regress, whose signatures map tf.Examples to class scores or values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ _OUTPUTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """A signature that answers Classify or Regress, and the names of its outputs."""
+    """A signature for Classify or Regress.
+
+    Attributes:
+        method: The method name, `CLASSIFY` or `REGRESS`.
+        signature: The signature.
+        outputs: The names of its outputs.
+    """
 
     method: str
     signature: Signature
@@ -30,11 +36,11 @@ class Head:
 
     @classmethod
     def find(cls, servable: Servable, method: str, signature_name: str) -> Head:
-        """Return a head of a servable.
+        """Return the head of a servable with a method and signature name.
 
         Raises:
-            ServingError: INVALID_ARGUMENT if the signature is missing or of another kind,
-                UNIMPLEMENTED for another method.
+            ServingError: INVALID_ARGUMENT if the signature is missing or does not suit the method,
+                UNIMPLEMENTED for a method other than Classify and Regress.
         """
         if method not in _OUTPUTS:
             raise ServingError("UNIMPLEMENTED", f"Unsupported signature method: {method}")
@@ -51,14 +57,18 @@ class Head:
             outputs and outputs.items() <= known.items()
         ):
             raise invalid(
-                f"signature {signature.name!r} is not for {method.rpartition('/')[2]}: it must "
-                f"take 'inputs' (strings) and give {', '.join(known)}; it takes {list(inputs)} and "
-                f"gives {list(outputs)}"
+                f"signature {signature.name!r} does not support {method.rpartition('/')[2]}: it "
+                f"must have the input 'inputs' (strings) and the outputs {', '.join(known)}; it "
+                f"has the inputs {list(inputs)} and the outputs {list(outputs)}"
             )
         return cls(method, signature, tuple(outputs))
 
     def read(self, outputs: dict[str, np.ndarray], count: int) -> tuple[np.ndarray, ...]:
-        """Return (values,) of a regression or (labels, scores) of a classification."""
+        """Return the result from the outputs of a run on `count` examples.
+
+        Returns:
+            (values,) for Regress, (labels, scores) for Classify.
+        """
         if self.method == REGRESS:
             values = outputs["outputs"]
             if values.shape not in ((count,), (count, 1)):
@@ -82,7 +92,7 @@ class Head:
 
 
 def count_examples(message: Any) -> int:
-    """Return the number of examples in an Input message, after a check of its context's size."""
+    """Return the number of examples in an Input message; raise if its context is too large."""
     kind = message.WhichOneof("kind")
     count = len(getattr(message, kind).examples) if kind else 0
     check_copies(count, message.example_list_with_context.context.ByteSize())
@@ -90,7 +100,7 @@ def count_examples(message: Any) -> int:
 
 
 def serialize_examples(message: Any) -> list[bytes]:
-    """Return the serialized examples of an Input message, each with the context."""
+    """Return the serialized examples of an Input message, each merged with the shared context."""
     if message.WhichOneof("kind") != "example_list_with_context":
         return [example.SerializeToString() for example in message.example_list.examples]
     serialized = []
@@ -103,16 +113,16 @@ def serialize_examples(message: Any) -> list[bytes]:
 
 
 def as_inputs(examples: list[bytes]) -> dict[str, np.ndarray]:
-    """Return the inputs of a head."""
+    """Return the inputs of a head for serialized examples."""
     if not examples:
-        raise invalid("Input is empty: there is no example")
+        raise invalid("Input is empty: it must contain at least one example")
     array = np.empty(len(examples), object)
     array[:] = examples
     return {"inputs": array}
 
 
 def fill_result(result: Any, arrays: tuple[np.ndarray, ...]) -> None:
-    """Write arrays of `Head.read` into a ClassificationResult or RegressionResult."""
+    """Write the arrays from `Head.read` into a ClassificationResult or RegressionResult."""
     if len(arrays) == 1:
         for value in arrays[0].tolist():
             result.regressions.add(value=value)

@@ -1,4 +1,4 @@
-"""The server's flags: those of tensorflow_model_server, with the same names and defaults."""
+"""Define the server's flags, which have the names and meanings of tensorflow_model_server's."""
 
 from __future__ import annotations
 
@@ -17,93 +17,155 @@ def _flag(default, text):
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """The flags of the command line."""
+    """The flags of the command line; `python -m serving.server --help` describes each field."""
 
-    port: int = _flag(8500, "TCP port of gRPC; 0 lets the system choose, or goes without one")
-    grpc_socket_path: str = _flag("", "path of a Unix socket to answer gRPC on, with --port=0 only")
-    rest_api_port: int = _flag(0, "TCP port of REST; 0 for none")
-    host: str = _flag("127.0.0.1", "address to listen on; 0.0.0.0 to be reached from elsewhere")
-    model_name: str = _flag(
-        "default", "name of the model in --model_base_path; with --preset, its name by default"
+    port: int = _flag(
+        8500,
+        "TCP port for gRPC; 0 lets the system choose a free port or, with --grpc_socket_path, "
+        "turns TCP off",
     )
-    model_base_path: str = _flag("", "directory of the model's version directories")
+    grpc_socket_path: str = _flag(
+        "", "path of a Unix socket on which gRPC listens in addition to --port; '' for none"
+    )
+    rest_api_port: int = _flag(0, "TCP port for REST; 0 turns REST off")
+    host: str = _flag(
+        "127.0.0.1", "IP address to listen on; 0.0.0.0 accepts connections from other machines"
+    )
+    model_name: str = _flag(
+        "default",
+        "name of the model in --model_base_path; with --preset, 'default' stands for the name of "
+        "the pretrained model",
+    )
+    model_base_path: str = _flag("", "directory that contains the version directories of the model")
     preset: str = _flag(
-        "", "trained preset instead of --model_base_path: its name, directory, or hf://OWNER/NAME"
+        "",
+        "pretrained model of the package, instead of --model_base_path: its name, its directory, "
+        "or hf://OWNER/NAME",
     )
     model_root: str = _flag(
         "",
-        "directory that holds every model, links resolved; '' for any",
+        "directory in which all models must lie after symbolic links are resolved; '' allows any "
+        "directory",
     )
     allow_reload_requests: bool = _flag(
-        True, "answer HandleReloadConfigRequest, with which clients replace the list of models"
+        True, "allow HandleReloadConfigRequest, with which a client replaces the list of models"
     )
     model_config_file: str = _flag(
-        "", "text file of a ModelServerConfig: several models; overrides --model_base_path"
+        "",
+        "path of a ModelServerConfig in protobuf text format, to serve several models; overrides "
+        "--model_base_path",
     )
     model_config_file_poll_wait_seconds: float = _flag(
-        0.0, "seconds between reads of --model_config_file; 0 reads it once"
+        0.0,
+        "seconds between reads of --model_config_file; 0 reads it only when the server starts",
     )
     allow_version_labels_for_unavailable_models: bool = _flag(
-        False, "allow a new label on a version that is not loaded yet"
+        False, "allow a new label to name a version that is not loaded yet"
     )
     file_system_poll_wait_seconds: float = _flag(
-        1.0, "seconds between polls for new versions; 0 polls once"
+        1.0, "seconds between searches for new versions; 0 searches only when the server starts"
     )
-    rest_api_timeout_in_ms: int = _flag(30000, "deadline of a REST request")
-    rest_api_enable_cors_support: bool = _flag(False, "allow requests of web pages of any origin")
+    rest_api_timeout_in_ms: int = _flag(
+        30000, "milliseconds after which a REST request fails with DEADLINE_EXCEEDED"
+    )
+    rest_api_enable_cors_support: bool = _flag(
+        False, "send CORS headers, so that web pages of any origin can query the server"
+    )
     playground: bool = _flag(
-        False, "answer /playground/ on the REST port: a page where DoorKey policies act"
+        False,
+        "serve /playground/ on the REST port: a web page on which DoorKey policies act and "
+        "classifiers recognise drawn digits",
     )
-    enable_batching: bool = _flag(False, "merge requests that wait at the same time")
-    batching_parameters_file: str = _flag("", "text file of BatchingParameters")
+    enable_batching: bool = _flag(False, "merge concurrent requests into batches")
+    batching_parameters_file: str = _flag(
+        "",
+        "path of BatchingParameters in protobuf text format, for --enable_batching; '' for the "
+        "defaults",
+    )
     enable_per_model_batching_parameters: bool = _flag(
         False,
-        "batch only versions with a batching_params.pbtxt, by that file; of "
-        "--batching_parameters_file, only the threads apply",
+        "batch only the versions whose directory contains a batching_params.pbtxt, with the "
+        "parameters in it; only the thread settings of --batching_parameters_file still apply",
     )
-    monitoring_config_file: str = _flag("", "text file of a MonitoringConfig: Prometheus metrics")
-    ssl_config_file: str = _flag("", "text file of an SSLConfig: TLS for gRPC")
+    monitoring_config_file: str = _flag(
+        "",
+        "path of a MonitoringConfig in protobuf text format, which turns Prometheus metrics on",
+    )
+    ssl_config_file: str = _flag(
+        "", "path of an SSLConfig in protobuf text format, which turns on TLS for gRPC"
+    )
     grpc_channel_arguments: str = _flag(
-        "", "arguments of gRPC, separated by commas: grpc.max_connection_age_ms=2000,..."
+        "",
+        "gRPC channel arguments as name=value, separated by commas, such as "
+        "grpc.max_connection_age_ms=2000",
     )
-    enable_grpc_healthcheck_service: bool = _flag(False, "answer grpc.health.v1")
-    max_num_load_retries: int = _flag(5, "attempts after a version's first failed load")
-    load_retry_interval_micros: int = _flag(60_000_000, "microseconds between the attempts")
-    enable_model_warmup: bool = _flag(True, "replay a version's warm-up requests before it answers")
-    num_request_iterations_for_warmup: int = _flag(1, "number of replays of each request")
-    saved_model_tags: str = _flag("serve", "tags of the meta graph to load, separated by commas")
+    enable_grpc_healthcheck_service: bool = _flag(
+        False, "provide the health service grpc.health.v1"
+    )
+    max_num_load_retries: int = _flag(5, "retries after a version fails to load")
+    load_retry_interval_micros: int = _flag(60_000_000, "microseconds between these retries")
+    enable_model_warmup: bool = _flag(
+        True, "replay the warm-up requests of a version before it becomes available"
+    )
+    num_request_iterations_for_warmup: int = _flag(
+        1, "number of times that each warm-up request is replayed"
+    )
+    saved_model_tags: str = _flag(
+        "serve", "tags of the SavedModel's meta graph to load, separated by commas"
+    )
     enable_signature_method_name_check: bool = _flag(
-        False, "classify and regress only with signatures of that method_name"
+        False,
+        "reject a classify or regress request if its signature has the method_name of another API",
     )
     tensorflow_session_config_file: str = _flag(
-        "", "text file of a ConfigProto; the next three flags override it"
+        "",
+        "path of a ConfigProto in protobuf text format; the following three flags override its "
+        "numbers of threads",
     )
-    tensorflow_session_parallelism: int = _flag(0, "both of the next two, where they are 0")
+    tensorflow_session_parallelism: int = _flag(
+        0,
+        "value of --tensorflow_intra_op_parallelism and --tensorflow_inter_op_parallelism where "
+        "these are 0",
+    )
     tensorflow_intra_op_parallelism: int = _flag(
-        0, "threads inside an operation; 0 for one, because requests run in parallel"
+        0, "threads within one operation; 0 stands for 1, because requests run in parallel"
     )
-    tensorflow_inter_op_parallelism: int = _flag(0, "operations at once; 0 for all cores")
-    enable_serialization_as_tensor_content: bool = _flag(False, "answer in tensor_content")
-    num_processes: int = _flag(1, "processes that share the ports, for machines of many cores")
-    max_request_bytes: int = _flag(1 << 28, "largest request over gRPC; 0 for any size")
+    tensorflow_inter_op_parallelism: int = _flag(
+        0, "operations that run in parallel; 0 stands for the number of cores"
+    )
+    enable_serialization_as_tensor_content: bool = _flag(
+        False, "write gRPC replies into tensor_content instead of the typed fields"
+    )
+    num_processes: int = _flag(
+        1, "server processes that share the ports, for machines with many cores"
+    )
+    max_request_bytes: int = _flag(1 << 28, "largest gRPC request in bytes; 0 for no limit")
     rest_api_max_request_bytes: int = _flag(
-        1 << 24, "largest body over REST, unpacked; 0 for that of gRPC"
+        1 << 24, "largest decompressed REST body in bytes; 0 for the value of --max_request_bytes"
     )
-    max_request_rows: int = _flag(4096, "most rows of a request; 0 for any number")
-    max_reply_bytes: int = _flag(1 << 26, "most bytes of a reply's values; 0 for any number")
-    rest_api_max_connections: int = _flag(4096, "REST connections at once")
+    max_request_rows: int = _flag(4096, "maximum number of rows in a request; 0 for no limit")
+    max_reply_bytes: int = _flag(
+        1 << 26, "maximum size of the values in a reply, in bytes; 0 for no limit"
+    )
+    rest_api_max_connections: int = _flag(4096, "maximum number of open REST connections")
     rest_api_header_timeout_in_ms: int = _flag(
         10000,
-        "deadline for a client to send a request's headers, 16 KiB more of its body, or to take "
-        "a reply",
+        "milliseconds in which a REST client must send the headers of a request, each 16 KiB of "
+        "its body, and accept the reply",
     )
-    rest_api_num_readers: int = _flag(2, "processes that read and write large bodies of REST")
-    drain_seconds: float = _flag(10.0, "deadline of the requests in progress at SIGTERM")
-    process_of: str = _flag("", "set by process 0 for the others: their directory and number")
+    rest_api_num_readers: int = _flag(
+        2, "worker processes that read and write large REST bodies, per server process"
+    )
+    drain_seconds: float = _flag(
+        10.0, "seconds that requests in progress have left after SIGTERM or SIGINT"
+    )
+    process_of: str = _flag(
+        "", "set by process 0 for the processes that it starts: DIRECTORY:NUMBER"
+    )
 
     @property
     def channel_arguments(self) -> dict[str, int | str]:
-        """--grpc_channel_arguments by name; whole numbers are ints, which gRPC distinguishes."""
+        """name -> value of --grpc_channel_arguments; integers are ints, as gRPC requires."""
         pairs = [text.partition("=") for text in self.grpc_channel_arguments.split(",") if text]
         return {
             name: int(value) if value.removeprefix("-").isdecimal() else value
@@ -111,8 +173,9 @@ class Flags:
         }
 
 
-# Flags of tensorflow_model_server about threads that this server does not have, hardware that it
-# leaves to TensorFlow, and formats other than SavedModel.
+# Flags of tensorflow_model_server that are accepted but have no effect. They concern threads that
+# this server does not have, hardware settings that it leaves to TensorFlow, and formats other than
+# SavedModel.
 _WITHOUT_EFFECT = (
     "rest_api_num_threads",
     "grpc_max_threads",
@@ -148,7 +211,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[Flags, list[str]]:
-    """Return the Flags of a command line, and the names of its flags without effect."""
+    """Return (flags of a command line, names of the given flags that have no effect)."""
     parser = _Parser(
         prog="python -m serving.server",
         description="Serves SavedModels over gRPC and REST, as tensorflow_model_server does.",
@@ -170,7 +233,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Flags, list[str]]:
         parser.add_argument(f"--{name}", nargs="?", const="", help=argparse.SUPPRESS)
     values = vars(parser.parse_args(arguments))
     if values.pop("use_alts_credentials"):
-        parser.error("ALTS is not supported: --ssl_config_file secures gRPC")
+        parser.error("--use_alts_credentials is not supported; use --ssl_config_file for TLS")
     ignored = [name for name in _WITHOUT_EFFECT if values.pop(name) is not None]
     flags = Flags(**values)
     problem = _problem(flags)
@@ -188,24 +251,25 @@ def _boolean(text):
 
 
 def _problem(flags):
-    """Return an error message for flags that do not fit together, or None."""
-    places = [flags.preset, flags.model_base_path, flags.model_config_file]
-    if not any(places):
-        return "give --model_base_path, --model_config_file or --preset"
-    if flags.preset and any(places[1:]):
-        return "--preset goes without --model_base_path and --model_config_file"
+    """Return an error message if flags contradict each other or are out of range, or None."""
+    sources = [flags.preset, flags.model_base_path, flags.model_config_file]
+    if not any(sources):
+        return "one of --model_base_path, --model_config_file and --preset is required"
+    if flags.preset and any(sources[1:]):
+        return "--preset cannot be combined with --model_base_path or --model_config_file"
     if not flags.model_name:
         return "--model_name must not be empty"
     if flags.port and flags.port == flags.rest_api_port:
-        return f"--port and --rest_api_port are both {flags.port}"
+        return f"--port and --rest_api_port must differ; received {flags.port} for both"
     if flags.playground and not flags.rest_api_port:
         return "--playground needs --rest_api_port"
     for argument in flags.grpc_channel_arguments.split(","):
         if argument and not argument.partition("=")[2]:
-            return f"--grpc_channel_arguments are name=value,...; received {argument!r}"
+            return f"--grpc_channel_arguments must be name=value,...; received {argument!r}"
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
         least, most = _RANGES.get(field.name, (0, math.inf))
         if isinstance(value, (int, float)) and not least <= value <= most:
-            return f"--{field.name} must be {least} to {most}; received {value}"
+            upper = "" if most == math.inf else f" and at most {most}"
+            return f"--{field.name} must be at least {least}{upper}; received {value}"
     return None

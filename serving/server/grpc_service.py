@@ -1,4 +1,4 @@
-"""The gRPC services of TensorFlow Serving: PredictionService and ModelService."""
+"""Implement the gRPC services of TensorFlow Serving: PredictionService and ModelService."""
 
 from __future__ import annotations
 
@@ -37,15 +37,19 @@ from serving.server.inference import LARGE, Inference, ModelChoice, fill_spec, i
 from serving.server.model import DEFAULT_SIGNATURE
 
 _log = logging.getLogger("serving")
-_MAX_DETAILS = 1024  # characters of an error, as in tensorflow_model_server
+_MAX_DETAILS = 1024  # characters of an error message, as in tensorflow_model_server
+# Maximum number of values in a tensor of an undeclared shape that repeats its last value. A few
+# bytes can declare a shape of any size, and TensorFlow parses strings one at a time.
+_MAX_FILLED = 1 << 20
 _COUNTED = {"Predict", "Classify", "Regress", "MultiInference"}
-# Of a request with Examples: protobuf copies each of them several times, without a pause.
+# Limit for a request with tf.Examples. Protobuf copies each of them several times, and no other
+# thread runs meanwhile.
 _MAX_EXAMPLE_BYTES = 1 << 25
-#: Fields of a message, which protobuf reads without a pause.
+#: Maximum number of fields in a message. No other thread runs while protobuf parses them.
 MAX_FIELDS = 1 << 20
-_FIXED_SIZES = {1: 8, 5: 4}  # bytes by wire type
-_PACKED_PER_FIELD = 16  # packed varints that take as long to read as a field
-# Types of fields that protobuf copies without reading each value.
+_FIXED_SIZES = {1: 8, 5: 4}  # wire type -> bytes
+_PACKED_PER_FIELD = 16  # this many packed varints take as long to parse as one field
+# Types of packed fields that protobuf copies as a whole instead of parsing each value.
 _BYTEWISE = {
     FieldDescriptor.CPPTYPE_DOUBLE,
     FieldDescriptor.CPPTYPE_FLOAT,
@@ -60,9 +64,9 @@ def add_services(
 
     Args:
         server: The server, not yet started.
-        inference: `Inference` over the loaded models.
-        as_content: Whether replies fill `tensor_content`.
-        max_bytes: Maximum size of all requests in progress together.
+        inference: The `Inference` that runs the requests.
+        as_content: Whether replies fill `tensor_content` instead of the typed fields.
+        max_bytes: The maximum number of bytes of all large requests in progress together.
     """
     services = Services(inference, as_content, ByteBudget(max_bytes, code="RESOURCE_EXHAUSTED"))
     for file in (prediction_service_pb2, model_service_pb2):
@@ -73,22 +77,22 @@ def add_services(
 
 
 class Services:
-    """The methods of both services, by name.
+    """The methods of both services, under their names in the protocol.
 
     Args:
-        inference: `Inference` over the loaded models.
-        as_content: Whether replies fill `tensor_content`.
-        budget: `ByteBudget` of all large requests.
+        inference: The `Inference` that runs the requests.
+        as_content: Whether replies fill `tensor_content` instead of the typed fields.
+        budget: The `ByteBudget` of all large requests.
     """
 
     def __init__(self, inference: Inference, as_content: bool, budget: ByteBudget) -> None:
         self._inference, self._as_content, self._budget = inference, as_content, budget
 
     def handler(self, described: Any) -> Any:
-        """Return the RPC handler of a method's descriptor.
+        """Return the RPC handler of the method that a descriptor describes.
 
-        It parses the request itself: gRPC would answer bytes that are no message with UNKNOWN and
-        a traceback in the log, and would parse large messages on the event loop.
+        The handler parses the request itself. If gRPC did so, it would parse large messages in the
+        event loop, and it would answer an invalid message with UNKNOWN and log a traceback.
         """
         method = getattr(self, described.name)
         request_class = message_factory.GetMessageClass(described.input_type)
@@ -128,7 +132,7 @@ class Services:
 
     @contextlib.asynccontextmanager
     async def _within_budget(self, context, data):
-        """Count the bytes of a large request until the block ends."""
+        """Charge the bytes of a large request to the budget until the `with` block ends."""
         if len(data) <= LARGE:
             yield
             return
@@ -153,12 +157,19 @@ class Services:
     def _arrays(self, protos, signature):
         signature.check_names(protos.keys())
         for name, proto in protos.items():
-            # Before an array is made: a few bytes can demand any shape.
+            # The shape is checked before an array is created, because a few bytes in a request can
+            # declare a shape of any size.
             shape = [dim.size for dim in proto.tensor_shape.dim]
-            signature.inputs[name].check_shape(shape)
-            if signature.inputs[name].has_rows:
+            if signature.checks_shapes:
+                signature.inputs[name].check_shape(shape)
+            if signature.inputs[name].has_rows and shape:
                 self._inference.check_rows(shape[0])
-        return {name: tensors.from_proto(proto) for name, proto in protos.items()}
+        return {
+            name: tensors.from_proto(proto)
+            if signature.inputs[name].fits([dim.size for dim in proto.tensor_shape.dim])
+            else tensors.from_proto(proto, _MAX_FILLED)
+            for name, proto in protos.items()
+        }
 
     def _reply(self, servable, signature, outputs):
         response = predict_pb2.PredictResponse()
@@ -230,7 +241,7 @@ class Services:
 
 
 def model_choice(request: Any) -> ModelChoice:
-    """Return (name, version or None, label or None) of a request's ModelSpec."""
+    """Return the ModelSpec of a request as (name, version or None, label or None)."""
     if not request.HasField("model_spec"):
         raise invalid("Missing ModelSpec")
     spec = request.model_spec
@@ -240,32 +251,33 @@ def model_choice(request: Any) -> ModelChoice:
 
 
 def _result_size(arrays):
-    """Return how many bytes take as long to write as classes or values, which are messages."""
+    """Return a size for `in_thread`: each value of a result is a message, which counts 16 bytes."""
     return 16 * sum(array.size for array in arrays)
 
 
 def _parse(message_class, data):
     if "input" in message_class.DESCRIPTOR.fields_by_name and len(data) > _MAX_EXAMPLE_BYTES:
         raise too_large(
-            f"a request with Examples may have {_MAX_EXAMPLE_BYTES} bytes; received {len(data)}"
+            f"a request with Examples may have at most {_MAX_EXAMPLE_BYTES} bytes; "
+            f"received {len(data)}"
         )
     if len(data) > LARGE and count_fields(data, message_class.DESCRIPTOR) > MAX_FIELDS:
-        raise too_large(f"a message may have {MAX_FIELDS} fields; received more")
+        raise too_large(f"a message may have at most {MAX_FIELDS} fields; received more")
     return message_class.FromString(data)
 
 
 def count_fields(data: bytes, descriptor: Any) -> int:
-    """Return the number of fields in a message, nested ones included; stop beyond `MAX_FIELDS`.
+    """Return the number of fields in a message, including nested ones; stop beyond `MAX_FIELDS`.
 
-    Protobuf reads a message without a pause, in a time that grows with the number of fields and
-    not of bytes. Counting them lets other threads run.
+    The time to parse a message grows with its number of fields rather than its bytes, and protobuf
+    lets no other thread run while it parses. Other threads can run while this function counts.
 
     Args:
         data: The serialized message.
-        descriptor: The descriptor of its type.
+        descriptor: The descriptor of the message type.
     """
     count, parts = 0, [(0, len(data), descriptor)]
-    with contextlib.suppress(IndexError):  # of a broken message, which protobuf refuses
+    with contextlib.suppress(IndexError):  # the message is damaged; protobuf will reject it
         while parts and count <= MAX_FIELDS:
             position, end, descriptor = parts.pop()
             while position < end and count <= MAX_FIELDS:
@@ -287,7 +299,7 @@ def count_fields(data: bytes, descriptor: Any) -> int:
 
 
 def _read_varint(data, position):
-    """Return (value, position of what follows)."""
+    """Return (value of the varint at `position`, position after it)."""
     value = shift = 0
     while data[position] >= 128 and shift < 64:
         value |= (data[position] & 127) << shift

@@ -1,4 +1,4 @@
-"""Requests of both transports, run on the loaded models within the limits of a request."""
+"""Define `Inference`, which runs the requests of both transports and enforces their limits."""
 
 from __future__ import annotations
 
@@ -26,42 +26,43 @@ from serving.server.model import Servable, Signature
 from serving.server.process_group import Peers
 from serving.server.repository import Repository
 
-#: (name, version or None, label or None)
+#: The model that a request names: (name, version or None, label or None)
 ModelChoice = tuple[str, int | None, str | None]
-#: Bytes that take longer to read or to write than the hand-over to a thread.
+#: For more bytes than this, reading or writing takes longer than the switch to another thread.
 LARGE = 1 << 16
 
 
 async def in_thread(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a function, called in a thread if it works on many bytes."""
+    """Return the result of a function, which runs in another thread if `size` is over `LARGE`."""
     if size <= LARGE:
         return function(*arguments)
     return await asyncio.to_thread(function, *arguments)
 
 
 def fill_spec(spec: Any, servable: Any, signature_name: str = "") -> None:
-    """Write the version and signature that answer into a reply's ModelSpec."""
+    """Write the model, version and signature of a reply into its ModelSpec."""
     spec.name = servable.name
     spec.version.value = servable.version
     spec.signature_name = signature_name
 
 
 def num_bytes(array: np.ndarray) -> int:
-    """Return how many bytes the values of an array have, including strings."""
+    """Return the number of bytes in an array, including the contents of its strings."""
     if array.dtype.kind != "O":
         return array.nbytes
     return array.nbytes + sum(map(len, array.ravel().tolist()))
 
 
 class Inference:
-    """Runs requests on the loaded models, within the limits of a request.
+    """The operations behind the gRPC and REST APIs, with the limits that the flags set.
 
     Args:
-        repository: `Repository` of the loaded models.
-        scheduler: `Scheduler` that runs them.
-        metrics: `Metrics` that count.
-        flags: The server's flags, with the limits of a request.
-        place: Which of several processes this is: the further arguments of `Peers`.
+        repository: The `Repository` of the loaded models.
+        scheduler: The `Scheduler` that runs the models.
+        metrics: The `Metrics` of the server.
+        flags: The server's flags, which contain the limits.
+        place: With several processes that share the ports, the arguments `directory`, `index` and
+            `count` of `Peers`.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Inference:
         }
         self.peers = Peers(methods, *place)
         self._reloading = asyncio.Lock()
-        #: Whether the server is about to stop and accepts no new requests.
+        #: Whether the server is shutting down and accepts no new requests.
         self.is_draining = False
         self._num_accepted = 0
 
@@ -92,13 +93,14 @@ class Inference:
     ) -> None:
         """Count a request in `request_count` and, if it succeeded, in `request_latency`.
 
-        As tensorflow_model_server does, the transports count inference requests over gRPC and all
-        requests below `/v1/` over REST, refused ones included.
+        As in tensorflow_model_server, these metrics include inference requests over gRPC and all
+        requests below `/v1/` over REST, even those that are rejected.
 
         Args:
-            model: The requested name; that of no model counts as "".
+            model: The name of the model in the request; an unknown one is counted as "".
             code: The canonical code of the reply.
-            api: "Predict", ... over gRPC, "predict", ... over REST; None without inference.
+            api: The inference method, such as "Predict" for gRPC and "predict" for REST; None for
+                requests without inference, which do not count in `request_latency`.
             entrypoint: "GRPC" or "REST".
             start: `time.perf_counter()` when the request arrived.
         """
@@ -110,10 +112,12 @@ class Inference:
 
     @contextlib.contextmanager
     def accepted(self) -> Iterator[None]:
-        """Hold off the end of the server until the reply to a request.
+        """Count a request as in progress for as long as the `with` block runs.
+
+        `drain` waits for these requests.
 
         Raises:
-            ServingError: UNAVAILABLE if the server is about to stop.
+            ServingError: UNAVAILABLE if the server is shutting down.
         """
         if self.is_draining:
             raise ServingError("UNAVAILABLE", "the server is shutting down")
@@ -124,7 +128,7 @@ class Inference:
             self._num_accepted -= 1
 
     async def drain(self, seconds: float) -> None:
-        """Accept no new requests; return when all accepted ones have replies, or in time."""
+        """Accept no new requests, and wait up to `seconds` for those in progress."""
         self.is_draining = True
         end = time.monotonic() + seconds
         while self._num_accepted and time.monotonic() < end:
@@ -136,12 +140,13 @@ class Inference:
         read: Callable[[Servable], Awaitable[tuple[str, dict[str, np.ndarray] | None]]],
         output_filter: Sequence[str] = (),
     ) -> tuple[Servable, Signature, dict[str, np.ndarray]]:
-        """Return (servable, signature, array by output) of a predict request.
+        """Run a predict request and return (servable, signature, output name -> array).
 
         Args:
             model: The model and version.
-            read: Function of the servable that returns (signature name, array by input).
-            output_filter: Names of the outputs to compute; empty for all.
+            read: A function that reads the request. It takes the servable and returns (signature
+                name, input name -> array).
+            output_filter: The names of the outputs to compute; empty for all.
         """
         with self.repository.use(*model) as servable:
             name, inputs = await read(servable)
@@ -149,9 +154,10 @@ class Inference:
             names = signature.choose_outputs(output_filter)
             inputs = signature.check(inputs or {})
             if signature.has_rows:
-                rows = max(len(array) for array in inputs.values())
+                rows = max(len(array) for array in map(np.atleast_1d, inputs.values()))
                 self.check_rows(rows)
-                self._check_reply(rows * signature.reply_row_bytes)
+                if signature.can_merge(inputs):
+                    self._check_reply(rows * signature.reply_row_bytes)
             outputs = await self._run("Predict", servable, signature, inputs, names)
             return servable, signature, outputs
 
@@ -162,12 +168,12 @@ class Inference:
         heads: Sequence[tuple[str, str]],
         examples: list[bytes],
     ) -> tuple[Servable, list[tuple[Head, tuple[np.ndarray, ...]]]]:
-        """Return (servable, [(head, its arrays)]) of a request with tf.Examples.
+        """Run a request that contains tf.Examples and return (servable, [(head, arrays)]).
 
         Args:
             api: "Classify", "Regress" or "MultiInference".
             model: The model and version.
-            heads: (method, signature name) of each result.
+            heads: The (method, signature name) of each requested result.
             examples: Serialized tf.Examples.
         """
         count = len(examples)
@@ -185,15 +191,15 @@ class Inference:
             return servable, [(head, head.read(outputs, count)) for head, outputs in results]
 
     def check_rows(self, rows: int) -> None:
-        """Raise RESOURCE_EXHAUSTED if a request has too many rows."""
+        """Raise RESOURCE_EXHAUSTED if a request has more rows than --max_request_rows."""
         limit = self._flags.max_request_rows
         if limit and rows > limit:
-            raise too_large(f"a request may have {limit} rows; received {rows}")
+            raise too_large(f"a request may have at most {limit} rows; received {rows}")
 
     def _check_reply(self, size):
         limit = self._flags.max_reply_bytes
         if limit and size > limit:
-            raise too_large(f"a reply may have {limit} bytes; this one would have {size}")
+            raise too_large(f"a reply may have at most {limit} bytes; this one would have {size}")
 
     async def _run(self, api, servable, signature, inputs, outputs):
         start = time.perf_counter()
@@ -215,9 +221,10 @@ class Inference:
             return response
 
     async def status(self, model: ModelChoice) -> Any:
-        """Return the GetModelStatusResponse of a model, with the earliest state of all processes.
+        """Return the GetModelStatusResponse of a model.
 
-        As in tensorflow_model_server, a label is ignored.
+        If the processes report different states of a version, the response contains the one with an
+        error, or else the earliest one. As in tensorflow_model_server, a label is ignored.
         """
         answers = await self.peers.call_all("status", json.dumps(model[:2]).encode())
         whole = get_model_status_pb2.GetModelStatusResponse()
@@ -229,7 +236,7 @@ class Inference:
             entries = sorted(seen[number], key=lambda e: (not e.status.error_code, e.state))
             chosen = whole.model_version_status.add()
             chosen.CopyFrom(entries[0])
-            if len(entries) < len(answers):  # a process has not seen it yet
+            if len(entries) < len(answers):  # a process has not found this version yet
                 chosen.state = get_model_status_pb2.ModelVersionStatus.START
         return whole
 
@@ -237,26 +244,29 @@ class Inference:
         response = get_model_status_pb2.GetModelStatusResponse()
         for seen in self.repository.status(*json.loads(data)):
             entry = response.model_version_status.add(version=seen.number, state=int(seen.state))
-            entry.status.SetInParent()  # JSON shows it for OK too
+            entry.status.SetInParent()  # so that the JSON contains the status even if it is OK
             if seen.error is not None:
                 entry.status.error_code = grpc.StatusCode[seen.error.code].value[0]
                 entry.status.error_message = seen.error.message
         return response.SerializeToString()
 
     async def metrics_page(self) -> bytes:
-        """Return the page that Prometheus reads, of all processes."""
+        """Return the page that Prometheus scrapes, with the metrics of all processes."""
         return render([json.loads(page) for page in await self.peers.call_all("metrics")])
 
     async def _own_metrics(self, _):
         return json.dumps(self.metrics.collect()).encode()
 
     async def reload(self, request: Any) -> Any:
-        """Answer a ReloadConfigRequest, once every process has the new list of models."""
+        """Answer a ReloadConfigRequest after every process has applied the new list of models."""
         if not self._flags.allow_reload_requests:
-            raise ServingError("PERMISSION_DENIED", "--allow_reload_requests=false")
+            raise ServingError(
+                "PERMISSION_DENIED", "the server runs with --allow_reload_requests=false"
+            )
         if request.config.WhichOneof("config") != "model_config_list":
             raise invalid("ReloadConfigRequest has no model_config_list")
-        # Process 0 orders concurrent lists, so that all processes end with the same one.
+        # Process 0 applies concurrent requests one by one, so that all processes end up with the
+        # same list.
         await self.peers.call(0, "reload", request.SerializeToString())
         response = model_management_pb2.ReloadConfigResponse()
         response.status.SetInParent()

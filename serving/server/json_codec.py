@@ -1,7 +1,8 @@
-"""JSON of REST requests and replies to NumPy and back, by the rules of TensorFlow Serving.
+"""Convert the JSON of REST requests and replies to NumPy and back, as TensorFlow Serving does.
 
-The dtype of the signature decides: `1.0` is no int32 and `"1"` no number. Work on a large body runs
-in a process of `serving.server.workers`; nothing here needs TensorFlow itself.
+Values must match the dtype in the signature: `1.0` is not a valid int32, and `"1"` is not a valid
+number. For large bodies, these functions run in the processes of `serving.server.workers`, so this
+module must not need TensorFlow itself.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from tensorflow.core.example import example_pb2
 
 from serving.errors import ServingError, invalid, too_large
 
-#: Values of a body that may become Python objects, which take a microsecond or two each.
+#: Maximum number of values in a body that Python's `json` parses, at one or two microseconds each.
 MOST_VALUES = 1 << 20
-#: Bytes that copies of a context into each example may take.
+#: Maximum number of bytes of all copies of a context, which is copied into each example.
 MOST_COPIED = 1 << 26
 _GZIP_OR_ZLIB = 47  # window bits with which zlib detects the format
 _MOST_AXES = 32
 _SIMDJSON_TYPES = {"f": ("d", "f8"), "i": ("i", "i8"), "u": ("u", "u8")}
 _SIMDJSON_ERRORS = (ValueError, TypeError, RuntimeError, LookupError, AttributeError)
+_WHITE_SPACE = b" \t\n\v\f\r"
 _NUMBER_CHARACTERS = b"0123456789+-.eE \t\n\r"
 _LEAVES = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str, dict}}
 _EXPECTED = {
@@ -44,7 +46,7 @@ _EXPECTED = {
 
 
 class NeedsSlowPath(Exception):
-    """A body that simdjson may read differently from Python's `json`."""
+    """Signals that simdjson might parse a body differently from Python's `json`."""
 
 
 def read_predict(
@@ -53,17 +55,18 @@ def read_predict(
     limit: int,
     signatures: Mapping[str, Mapping[str, np.dtype | None]],
 ) -> tuple[str, dict[str, np.ndarray] | None, bool]:
-    """Return (signature name, array by input, whether in row form) of a predict request.
+    """Return (signature name, input name -> array, whether in row form) of a predict request.
 
-    Lists of numbers become arrays without a Python object for each number. Python's `json` reads
-    everything else: NaN, integers beyond 64 bits, ragged lists, strings, and mistakes.
+    simdjson converts rectangular lists of numbers to arrays without a Python object for each
+    number. Python's `json` parses all other bodies: those with NaN, integers beyond 64 bits, ragged
+    lists or strings, and invalid ones.
 
     Args:
         body: The body as received.
-        encoding: Its Content-Encoding.
-        limit: Maximum number of bytes, decompressed.
-        signatures: name -> dtype by input; "" is the default signature. For a signature that is
-            missing here, the arrays are None.
+        encoding: The Content-Encoding of the body.
+        limit: The maximum number of bytes after decompression.
+        signatures: Signature name -> input name -> dtype; "" stands for the default signature. If
+            the requested signature is not in it, None is returned instead of the arrays.
     """
     text = decompress(body, encoding, limit)
     with contextlib.suppress(NeedsSlowPath, ServingError):
@@ -78,7 +81,7 @@ def read_examples(body: bytes, encoding: str, limit: int) -> tuple[str, list[byt
 
 
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    """Return a body without its Content-Encoding, of at most `limit` bytes."""
+    """Return a decompressed body; raise RESOURCE_EXHAUSTED if it has more than `limit` bytes."""
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "x-gzip", "deflate"):
@@ -91,18 +94,18 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     if len(text) > limit:
         raise too_large(f"the body is larger than {limit} bytes")
     if not decompressor.eof or decompressor.unused_data:
-        raise invalid(f"the {encoding} body ends early, or data follows it")
+        raise invalid(f"the {encoding} body is incomplete, or is followed by other data")
     return text
 
 
 def parse(text: bytes) -> dict[str, Any]:
-    """Return the object in a request body, as Python's `json` reads it."""
-    # Commas and brackets inside of strings count too.
+    """Return the JSON object in a request body, parsed with Python's `json`."""
+    # An upper bound of the number of values, because punctuation inside strings counts too.
     count = 1 + sum(map(text.count, (b",", b"[", b"{")))
     if count > MOST_VALUES:
         raise too_large(
-            f"a body may have {MOST_VALUES} values other than plain lists of numbers; "
-            f"received {count}"
+            f"a body may have at most {MOST_VALUES} values, unless it contains only rectangular "
+            f"lists of numbers; received {count}"
         )
     try:
         document = json.loads(text.decode("utf-8"))
@@ -114,7 +117,7 @@ def parse(text: bytes) -> dict[str, Any]:
 
 
 def _parse_numbers(text):
-    """Return the members of a request with a simdjson `Array` for each list of numbers."""
+    """Return the members of a request, in which each list of numbers is a simdjson `Array`."""
     if text.count(b"{") > MOST_VALUES:
         raise NeedsSlowPath
     try:
@@ -141,13 +144,16 @@ def _members(value):
 
 
 def _layout(value):
-    """Return the text of a request without its numbers, if all of its lists are rectangular."""
+    """Return what the text of a request would be without numbers, if its lists are rectangular.
+
+    The comparison with the actual text shows whether all of its lists are rectangular.
+    """
     if isinstance(value, simdjson.Array):
         return _brackets(_shape(value))
     if isinstance(value, dict):
         members = (b'"%b":%b' % (_stripped(name), _layout(each)) for name, each in value.items())
         return b"{" + b",".join(members) + b"}"
-    if isinstance(value, list):  # rows of one layout
+    if isinstance(value, list):  # rows, all of which must have the layout of the first one
         return b"[" + b",".join([_layout(value[0])] * len(value)) + b"]"
     if isinstance(value, str):
         return b'"' + _stripped(value) + b'"'
@@ -161,7 +167,7 @@ def _stripped(text):
 
 
 def _shape(array):
-    """Return the shape of nested lists, provided that they are rectangular."""
+    """Return the shape of nested lists, measured along the first element of each."""
     shape: list[int] = []
     while isinstance(array, simdjson.Array):
         shape.append(len(array))
@@ -212,7 +218,7 @@ def _predict(document, signatures):
 
 
 def _columns(instances, dtypes):
-    """Return the values of each input in rows that are objects, or rows of plain values."""
+    """Return input name -> list of values if the rows are objects, else the rows as they are."""
     if not isinstance(instances, list) or not instances:
         raise invalid("'instances' must be a list with at least one entry")
     are_named = set(map(_is_named, instances))
@@ -230,13 +236,13 @@ def _columns(instances, dtypes):
 
 
 def _is_named(value):
-    """Whether a value is an object of inputs, and not one string in base64."""
+    """Whether a value is an object with the inputs by name, and not a base64 string."""
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 
 def _array(value, name, dtype, unsupported_code):
     if dtype is None or dtype.kind not in _LEAVES or (dtype.itemsize == 2 and dtype.kind == "f"):
-        raise ServingError(unsupported_code, f"input {name!r}: JSON has no form of {dtype}")
+        raise ServingError(unsupported_code, f"input {name!r}: JSON cannot represent {dtype}")
     if isinstance(value, simdjson.Array):
         return _numbers(value, dtype)
     if isinstance(value, list) and isinstance(value[:1] and value[0], simdjson.Array):
@@ -256,12 +262,15 @@ def _array(value, name, dtype, unsupported_code):
             f"input {name!r} must be {dtype}, {limits.min} to {limits.max}; "
             f"received {min(leaves)} to {max(leaves)}"
         ) from error
-    except ValueError as error:  # more dimensions than NumPy has
+    except ValueError as error:  # NumPy allows fewer dimensions
         raise invalid(f"input {name!r}: {error}") from error
 
 
 def _numbers(array, dtype):
-    """Return the array of a rectangular list of numbers; whole ones must fit the dtype."""
+    """Return a rectangular list of numbers as an array.
+
+    Raise NeedsSlowPath if a number is not valid for the dtype.
+    """
     try:
         code, wide_dtype = _SIMDJSON_TYPES[dtype.kind]
         wide = np.frombuffer(array.as_buffer(of_type=code), wide_dtype).reshape(_shape(array))
@@ -277,7 +286,7 @@ def _numbers(array, dtype):
 
 
 def _flatten(value, name):
-    """Return (leaves, shape) of nested lists."""
+    """Return (all values in nested lists, shape); raise INVALID_ARGUMENT if they are ragged."""
     level, shape = [value], []
     while level and list in (kinds := set(map(type, level))):
         sizes = set(map(len, level)) if len(kinds) == 1 else ()
@@ -302,7 +311,7 @@ def _from_leaves(leaves, name, dtype):
 def _to_float(number):
     try:
         return float(number)
-    except OverflowError:  # a whole number beyond float64
+    except OverflowError:  # an integer beyond the range of float64
         return math.inf if number > 0 else -math.inf
 
 
@@ -312,10 +321,18 @@ def _to_bytes(value, name):
         if isinstance(value, str):
             return value.encode("utf-8")
         if value.keys() == {"b64"} and isinstance(value["b64"], str):
-            return base64.b64decode(value["b64"], validate=True)
-    except ValueError as error:  # a lone surrogate, or invalid base64
+            return _from_base64(value["b64"])
+    except ValueError as error:  # the string has a lone surrogate, or is not valid base64
         raise invalid(f"{name!r}: {error}") from error
     raise invalid(f'{name!r}: expected a string or {{"b64": "..."}}; received {value}')
+
+
+def _from_base64(text):
+    """Return the bytes of a text in base64, with or without padding and white space."""
+    encoded = text.encode("ascii").translate(None, _WHITE_SPACE)
+    if not encoded.endswith(b"="):
+        encoded += b"=" * (-len(encoded) % 4)
+    return base64.b64decode(encoded, validate=True)
 
 
 def _kind(value):
@@ -342,12 +359,17 @@ def examples_from_json(document: Mapping[str, Any]) -> list[bytes]:
 
 
 def check_copies(num_examples: int, context_size: int) -> None:
-    """Raise RESOURCE_EXHAUSTED if a context of so many bytes is too large for its examples."""
+    """Raise RESOURCE_EXHAUSTED if the copies of a context in all examples would be too large.
+
+    Args:
+        num_examples: The number of examples, each of which gets a copy.
+        context_size: The bytes of the context.
+    """
     size = num_examples * context_size
     if size > MOST_COPIED:
         raise too_large(
-            f"the examples may hold {MOST_COPIED} bytes of copies of the context; "
-            f"received {num_examples} examples, {size} bytes"
+            f"the copies of the context may have at most {MOST_COPIED} bytes in all examples "
+            f"together; received {num_examples} examples, whose copies have {size} bytes"
         )
 
 
@@ -361,7 +383,7 @@ def _fill_example(example, features):
             raise invalid(f"feature {name!r} mixes kinds: {sorted(kinds)}")
         try:
             feature = example.features.feature[name]
-            feature.Clear()  # an example overrides its context
+            feature.Clear()  # a feature of the example replaces that of the context
             for kind in kinds:
                 convert = _TO_PROTOBUF.get(kind, lambda entry, _: entry)
                 getattr(feature, kind).value.extend(convert(entry, name) for entry in values)
@@ -369,13 +391,13 @@ def _fill_example(example, features):
             raise invalid(f"feature {name!r}: {error}") from error
 
 
-# protobuf takes no bool for an int64.
+# Kind of list -> conversion of its values. The int64 list of protobuf does not accept bools.
 _TO_PROTOBUF = {"bytes_list": _to_bytes, "int64_list": lambda entry, _: int(entry)}
 
 
 def _feature_kind(name, value):
     for kind, field in ((int, "int64_list"), (float, "float_list"), ((str, dict), "bytes_list")):
-        if isinstance(value, kind):  # a bool is an int
+        if isinstance(value, kind):  # bools match int, which is intended
             return field
     raise invalid(f"feature {name!r} must be a number, a bool, a string or base64")
 
@@ -385,7 +407,8 @@ def predict_reply(outputs: Mapping[str, np.ndarray], rows: bool) -> bytes:
 
     Args:
         outputs: name -> array.
-        rows: Whether to write a list of rows, as the request did, or columns.
+        rows: Whether to write a list of rows ("predictions") or columns ("outputs"). The reply has
+            the form of the request.
     """
     sizes = {array.shape[0] if array.ndim else None for array in outputs.values()}
     if rows and (len(sizes) != 1 or None in sizes):
@@ -406,13 +429,13 @@ def predict_reply(outputs: Mapping[str, np.ndarray], rows: bool) -> bytes:
 
 
 def classify_reply(labels: np.ndarray, scores: np.ndarray) -> bytes:
-    """Return the body of a classify reply: (label, score) of each class of each example."""
+    """Return the body of a classify reply, which lists (label, score) pairs for each example."""
     pairs = zip(_to_lists("labels", labels), _to_lists("scores", scores))
     return _dumps({"results": [list(zip(*pair)) for pair in pairs]})
 
 
 def regress_reply(values: np.ndarray) -> bytes:
-    """Return the body of a regress reply: one value for each example."""
+    """Return the body of a regress reply, which lists one value for each example."""
     return _dumps({"results": _to_lists("outputs", values)})
 
 
@@ -421,7 +444,7 @@ def _dumps(reply):
 
 
 def _is_fast(array):
-    """Whether orjson writes an array as the protocol demands; it has no NaN."""
+    """Whether orjson writes an array as the protocol requires; it cannot write NaN."""
     kind, size = array.dtype.kind, array.dtype.itemsize
     return array.ndim > 0 and (
         kind in "iub" or (kind == "f" and size >= 4 and bool(np.isfinite(array).all()))
@@ -429,16 +452,17 @@ def _is_fast(array):
 
 
 def _to_lists(name, array):
-    """Return an array as nested lists that `json.dumps` writes as the protocol demands."""
+    """Return an array as nested lists that `json.dumps` writes as the protocol requires."""
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind == "O":
         texts = np.empty(array.size, object)
         texts[:] = [_string(name, value) for value in array.ravel().tolist()]
         return texts.reshape(array.shape).tolist()
     if kind == "f" and size == 4:
-        array = array.astype("U").astype(np.float64)  # the shortest text of each float32
+        # float64 values whose text is the shortest one that identifies each float32
+        array = array.astype("U").astype(np.float64)
     elif kind not in "iub" and not (kind == "f" and size == 8):
-        raise invalid(f"output {name!r}: JSON has no form of {array.dtype}")
+        raise invalid(f"output {name!r}: JSON cannot represent {array.dtype}")
     return array.tolist()
 
 

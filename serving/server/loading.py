@@ -1,4 +1,4 @@
-"""Loads one version of a model, and replays its warm-up requests."""
+"""Load a version of a model and replay its warm-up requests."""
 
 from __future__ import annotations
 
@@ -21,36 +21,40 @@ from serving.server.versions import check_root
 
 WARMUP_FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 _MAX_RECORDS = 1000
-_BATCHING_FILE = "batching_params.pbtxt"  # with --enable_per_model_batching_parameters
+_BATCHING_FILE = "batching_params.pbtxt"  # read with --enable_per_model_batching_parameters
 
 
 class Loader:
-    """Loads versions as the flags demand.
+    """A loader of versions, with the session, batching and warm-up settings of the flags.
 
     Args:
         flags: The server's flags.
-        metrics: `Metrics` that count warm-ups; None for none.
+        metrics: The `Metrics` that record warm-ups; `None` to record nothing.
 
     Raises:
-        StartError: If a configuration file cannot be used.
+        StartError: If a configuration file cannot be read or is invalid.
     """
 
     def __init__(self, flags: Flags, metrics: Any = None) -> None:
         self._flags, self._metrics = flags, metrics
         path = flags.batching_parameters_file
-        #: `BatchingParameters` of all models; None without batching.
+        #: The `BatchingParameters` of all models; None without --enable_batching.
         self.batching: BatchingParameters | None = None
         if flags.enable_batching:
             self.batching = config_files.read_batching(path) if path else BatchingParameters()
         self._session_config = _session_config(flags)
 
     def load(self, name: str, number: int, directory: Path) -> Servable:
-        """Return a version, loaded and warmed up; block, and raise only ServingError.
+        """Load a version, replay its warm-up requests, and return it; block until that is done.
 
         Args:
-            name: The model's name.
-            number: The version's number.
-            directory: Its directory.
+            name: The name of the model.
+            number: The number of the version.
+            directory: The version directory.
+
+        Raises:
+            ServingError: If the version cannot be loaded or a warm-up request fails. No other error
+                is raised.
         """
         flags, servable = self._flags, None
         try:
@@ -98,10 +102,16 @@ def _session_config(flags):
 
 
 def warm_up(servable: Servable, iterations: int = 1, metrics: Any = None) -> int:
-    """Run the requests of the warm-up file; return how many there are.
+    """Run the requests in the warm-up file of a version, and return how many there are.
+
+    Args:
+        servable: The version.
+        iterations: How often to run each request.
+        metrics: The `Metrics` that record the warm-up; `None` to record nothing.
 
     Raises:
-        ServingError: If the file is broken or has more than 1000 requests, or a request fails.
+        ServingError: If the file is damaged or contains more than 1000 requests, or a request
+            fails.
     """
     path = servable.directory / WARMUP_FILE
     if not path.exists():
@@ -111,7 +121,7 @@ def warm_up(servable: Servable, iterations: int = 1, metrics: Any = None) -> int
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             count += 1
             if count > _MAX_RECORDS:
-                raise invalid(f"{WARMUP_FILE} holds more than {_MAX_RECORDS} requests")
+                raise invalid(f"{WARMUP_FILE} contains more than {_MAX_RECORDS} requests")
             log = prediction_log_pb2.PredictionLog.FromString(record)
             for _ in range(iterations):
                 _replay(servable, log)
@@ -120,7 +130,7 @@ def warm_up(servable: Servable, iterations: int = 1, metrics: Any = None) -> int
         raise
     except (tf.errors.OpError, DecodeError) as error:
         status = "DATA_LOSS"
-        raise ServingError(status, f"{WARMUP_FILE} is broken: {error}") from error
+        raise ServingError(status, f"{WARMUP_FILE} is damaged: {error}") from error
     finally:
         if metrics is not None:
             seconds = time.perf_counter() - start
@@ -131,7 +141,9 @@ def warm_up(servable: Servable, iterations: int = 1, metrics: Any = None) -> int
 def _replay(servable, log):
     kind = log.WhichOneof("log_type")
     if kind not in ("predict_log", "classify_log", "regress_log", "multi_inference_log"):
-        raise ServingError("UNIMPLEMENTED", f"{WARMUP_FILE} holds a {kind}")
+        raise ServingError(
+            "UNIMPLEMENTED", f"{WARMUP_FILE} contains an unsupported kind of request: {kind}"
+        )
     request = getattr(log, kind).request
     if kind == "predict_log":
         signature = servable.signature(request.model_spec.signature_name)

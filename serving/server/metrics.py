@@ -1,4 +1,4 @@
-"""Prometheus metrics under the names of TensorFlow Serving."""
+"""Define the Prometheus metrics, which have the names of TensorFlow Serving's metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import prometheus_client
 
 PREFIX = ":tensorflow:serving:"
-# Microseconds; each bucket is 1.8 times the one before.
+# Upper bounds of the histogram buckets. Latencies are in microseconds.
 _LATENCY_BUCKETS = [10 * 1.8**power for power in range(33)]
 _QUEUING_BUCKETS = [100 * 1.2**power for power in range(52)]
 _COUNT_BUCKETS = [2.0**power for power in range(15)]
@@ -48,13 +48,20 @@ class Metrics:
         self.padding_size = histogram(batching + "padding_size", **sizes)
 
     def warmed_up(self, path: str, status: str, seconds: float, records: int) -> None:
-        """Count the warm-up of a version directory."""
+        """Record a warm-up.
+
+        Args:
+            path: The version directory, which is a label of the metrics.
+            status: The canonical code of the result.
+            seconds: The duration.
+            records: The number of warm-up requests.
+        """
         self._warmups.setdefault(path, set()).add(status)
         self.warmup_latency.labels(path, status).observe(seconds * 1e6)
         self.warmup_records.labels(path).inc(records)
 
     def forget(self, path: str) -> None:
-        """Drop the warm-up metrics of a version directory, which label them."""
+        """Remove the warm-up metrics that have a version directory as their label."""
         statuses = self._warmups.pop(path, ())
         for status in statuses:
             self.warmup_latency.remove(path, status)
@@ -62,10 +69,11 @@ class Metrics:
             self.warmup_records.remove(path)
 
     def collect(self) -> dict[str, dict]:
-        """Return family -> its type, and sample -> value, ready for JSON.
+        """Return metric name -> {"type": ..., "samples": {sample name: value}}, ready for JSON.
 
-        The names are those of tensorflow_model_server, for its dashboards: prometheus_client would
-        append `_total` to each counter and add the time of its creation.
+        The names are those of tensorflow_model_server, so that its dashboards work. The exposition
+        format of prometheus_client would instead append `_total` to the name of each counter, and
+        add a sample with the time of its creation.
         """
         families = {}
         for family in self._registry.collect():
@@ -84,7 +92,7 @@ class Metrics:
 
 
 def render(collected: Sequence[Mapping[str, Mapping]]) -> bytes:
-    """Return the page that Prometheus reads, with the sums over several processes."""
+    """Return the page that Prometheus scrapes, with each sample summed over all processes."""
     lines = []
     for name, family in collected[0].items():
         lines.append(f"# TYPE {name} {family['type']}")

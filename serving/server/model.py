@@ -1,11 +1,12 @@
-"""One loaded version of a model, and its signatures."""
+"""Define `Servable`, a loaded version of a model, and its signatures."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-from collections.abc import Collection, Sequence
+import pathlib
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -18,12 +19,12 @@ from serving import tensors
 from serving.errors import ServingError, invalid
 
 DEFAULT_SIGNATURE = "serving_default"
-_MAX_NAMES = 8  # of a client's names in a message
+_MAX_NAMES = 8  # maximum number of names from a request in an error message
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
-    """Name, DataType and shape of an input or output; None for an unknown size or shape."""
+    """The name, DataType and shape of an input or output; an unknown size or shape is None."""
 
     name: str
     dtype: int
@@ -31,7 +32,7 @@ class TensorSpec:
 
     @classmethod
     def from_info(cls, name: str, info: Any) -> TensorSpec:
-        """Read a TensorInfo."""
+        """Return the spec that a TensorInfo describes."""
         shape = None
         if not info.tensor_shape.unknown_rank:
             shape = tuple(d.size if d.size >= 0 else None for d in info.tensor_shape.dim)
@@ -39,97 +40,130 @@ class TensorSpec:
 
     @functools.cached_property
     def numpy_dtype(self) -> np.dtype | None:
-        """The NumPy dtype; None for the few types without one."""
+        """The NumPy dtype, or None for the few DataTypes that NumPy does not have."""
         return tensors.numpy_dtype(self.dtype)
 
     @functools.cached_property
     def has_rows(self) -> bool:
-        """Whether the first dimension is a free batch dimension."""
+        """Whether the first dimension is a batch dimension of any size."""
         return self.shape is not None and self.shape[:1] == (None,)
 
     @property
     def row_bytes(self) -> int | None:
-        """Bytes of one row; None if they are unknown."""
+        """The bytes of one row, or None if the signature does not determine them."""
         dtype = self.numpy_dtype
         if self.shape is None or None in self.shape[1:] or dtype is None or dtype.kind == "O":
             return None
         return math.prod(self.shape[1:]) * dtype.itemsize
 
     def from_json(self, array: np.ndarray) -> np.ndarray:
-        """Return an array of JSON with its whole shape: `[]` is an empty batch of any rows."""
+        """Return an array from JSON; `[]`, an empty batch, gets the shape (0, ...) of the input."""
         batch, *row = self.shape or (0,)
         if array.shape == (0,) and batch is None and None not in row:
             return array.reshape(0, *row)
         return array
 
     def check(self, array: np.ndarray) -> None:
-        """Raise INVALID_ARGUMENT unless dtype and shape of an array fit."""
+        """Raise INVALID_ARGUMENT if the dtype or shape of an array does not match."""
+        self.check_dtype(array)
+        self.check_shape(array.shape)
+
+    def check_dtype(self, array: np.ndarray) -> None:
+        """Raise INVALID_ARGUMENT if the dtype of an array does not match."""
         if array.dtype != self.numpy_dtype:
             raise invalid(
                 f"input {self.name!r} has dtype {tensors.dtype_name(array.dtype)}; "
                 f"expected {types_pb2.DataType.Name(self.dtype)}"
             )
-        self.check_shape(array.shape)
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Return whether a shape is one of those declared."""
+        return self.shape is None or (
+            len(shape) == len(self.shape)
+            and all(
+                expected is None or size == expected for size, expected in zip(shape, self.shape)
+            )
+        )
 
     def check_shape(self, shape: Sequence[int]) -> None:
-        """Raise INVALID_ARGUMENT unless a shape fits."""
-        if self.shape is None:
-            return
-        fits = len(shape) == len(self.shape) and all(
-            expected is None or size == expected for size, expected in zip(shape, self.shape)
-        )
-        if not fits:
+        """Raise INVALID_ARGUMENT if a shape does not match."""
+        if self.shape is not None and not self.fits(shape):
             received, expected = map(tensors.format_shape, (shape, self.shape))
             raise invalid(f"input {self.name!r} has shape {received}; expected {expected}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """Inputs and outputs of one signature: name -> `TensorSpec`."""
+    """One signature of a model.
+
+    Attributes:
+        name: The name of the signature.
+        inputs: name -> `TensorSpec` of the inputs.
+        outputs: name -> `TensorSpec` of the outputs.
+        defaults: name -> array of the inputs that a request may omit.
+        method: The method name that Classify and Regress require; None for no check.
+        checks_shapes: Whether inputs must have the declared shapes. Otherwise the graph decides,
+            as in TensorFlow Serving.
+    """
 
     name: str
     inputs: dict
     outputs: dict
     defaults: dict
     method: str | None = None
+    checks_shapes: bool = False
 
     @classmethod
-    def from_def(cls, name: str, definition: Any, check_method: bool = False) -> Signature:
-        """Read a SignatureDef; keep its method name only if requests are checked against it."""
+    def from_def(
+        cls, name: str, definition: Any, check_method: bool = False, checks_shapes: bool = False
+    ) -> Signature:
+        """Return the signature of a SignatureDef; `check_method` keeps its method name."""
 
         def specs(infos):
             return {key: TensorSpec.from_info(key, infos[key]) for key in sorted(infos)}
 
         defaults = {key: tensors.from_proto(value) for key, value in definition.defaults.items()}
         method = definition.method_name if check_method else None
-        return cls(name, specs(definition.inputs), specs(definition.outputs), defaults, method)
+        inputs, outputs = specs(definition.inputs), specs(definition.outputs)
+        return cls(name, inputs, outputs, defaults, method, checks_shapes)
 
     @functools.cached_property
     def has_rows(self) -> bool:
-        """Whether all inputs and outputs have a batch dimension, so that requests can merge."""
+        """Whether all inputs and outputs have a batch dimension, so that requests can be merged."""
         specs = [*self.inputs.values(), *self.outputs.values()]
         return bool(self.inputs) and all(spec.has_rows for spec in specs)
 
+    def can_merge(self, inputs: Mapping[str, np.ndarray]) -> bool:
+        """Return whether axis 0 of checked inputs is a batch, so that they merge with others.
+
+        What a graph makes of shapes other than the declared ones is unknown.
+        """
+        return self.has_rows and (
+            self.checks_shapes
+            or all(spec.fits(inputs[name].shape) for name, spec in self.inputs.items())
+        )
+
     @functools.cached_property
     def reply_row_bytes(self) -> int:
-        """Bytes of one row of the outputs, as far as their shapes are known."""
+        """The bytes of one row of all outputs whose shapes are known."""
         return sum(spec.row_bytes or 0 for spec in self.outputs.values())
 
     def check(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the inputs in the signature's order, with defaults.
+        """Return the inputs in the signature's order, with defaults for missing ones.
 
         Raises:
-            ServingError: INVALID_ARGUMENT for a missing or unknown name, or a dtype or shape that
-                does not fit.
+            ServingError: INVALID_ARGUMENT for a missing or unknown name, or for a dtype or shape
+                that does not match.
         """
         inputs = self.defaults | inputs
         self.check_names(inputs)
         for name, spec in self.inputs.items():
-            spec.check(inputs[name])
+            check = spec.check if self.checks_shapes else spec.check_dtype
+            check(inputs[name])
         return {name: inputs[name] for name in self.inputs}
 
     def check_names(self, names: Collection[str]) -> None:
-        """Raise INVALID_ARGUMENT unless names and defaults together are the inputs."""
+        """Raise INVALID_ARGUMENT if a name is unknown, or an input without default is missing."""
         given = {*names, *self.defaults}
         if given != self.inputs.keys():
             extra = sorted(given - self.inputs.keys())[:_MAX_NAMES]
@@ -140,8 +174,8 @@ class Signature:
             )
 
     def choose_outputs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the outputs of a filter, all for an empty one, in the signature's order."""
-        names = names[: len(self.outputs) + 1]  # one too many is as wrong as a million
+        """Return the output names of a filter in the signature's order; an empty one means all."""
+        names = names[: len(self.outputs) + 1]  # bounds the work; one name too many is an error
         if len(set(names)) != len(names):
             raise invalid(f"output_filter repeats an output: {list(names[:_MAX_NAMES])}")
         unknown = [name for name in names if name not in self.outputs][:_MAX_NAMES]
@@ -151,16 +185,17 @@ class Signature:
 
 
 class Servable:
-    """A version directory, loaded into a Session.
+    """A version of a model, loaded into a TensorFlow session.
 
     Args:
-        name: The model's name.
-        version: The version's number.
+        name: The name of the model.
+        version: The number of the version.
         directory: The version directory.
-        tags: Tags of the meta graph to load.
-        config: `tf.compat.v1.ConfigProto` of the Session.
-        batching: `BatchingParameters` of its requests; None to run each by itself.
-        check_methods: Whether classify and regress need a signature with that method name.
+        tags: The tags of the meta graph to load.
+        config: The `tf.compat.v1.ConfigProto` of the session.
+        batching: The `BatchingParameters` with which requests are merged; `None` to run each
+            request on its own.
+        check_methods: Whether Classify and Regress require a signature with their method name.
     """
 
     def __init__(
@@ -175,15 +210,17 @@ class Servable:
     ) -> None:
         self.name, self.version, self.directory = name, version, directory
         self.batching = batching
-        #: Requests that use it; only the event loop's thread counts them.
+        #: Number of requests that use this version; changed only in the event loop's thread.
         self.users = 0
         self._session = SavedModelSession(directory, tags, config)
         self.signature_defs = self._session.meta_graph.signature_def
+        # Exports of this library declare the only shapes they take; the error names them.
+        checks_shapes = (pathlib.Path(directory) / "assets.extra" / "policy.json").exists()
         self.signatures = {
-            key: Signature.from_def(key, definition, check_methods)
+            key: Signature.from_def(key, definition, check_methods, checks_shapes)
             for key, definition in self._session.signatures.items()
         }
-        #: Signature name -> NumPy dtype by input, with which REST reads a request.
+        #: Signature name -> input name -> NumPy dtype, with which the REST API parses requests.
         self.json_dtypes = {
             key: {name: spec.numpy_dtype for name, spec in signature.inputs.items()}
             for key, signature in self.signatures.items()
@@ -192,7 +229,7 @@ class Servable:
             self.json_dtypes[""] = self.json_dtypes[DEFAULT_SIGNATURE]
 
     def signature(self, name: str) -> Signature:
-        """Return the signature of that name; "" is `serving_default`."""
+        """Return the signature with a name; "" stands for `serving_default`."""
         signature = self.signatures.get(name or DEFAULT_SIGNATURE)
         if signature is None:
             raise ServingError(
@@ -203,23 +240,31 @@ class Servable:
         return signature
 
     def run(self, signature: Any, inputs: dict[str, Any], outputs: Any) -> dict[str, np.ndarray]:
-        """Return name -> array for checked inputs; blocks, and may run in several threads."""
+        """Return name -> array of the outputs; block until they are computed.
+
+        Several threads may call this at once.
+
+        Args:
+            signature: The `Signature` to run.
+            inputs: name -> array, as `Signature.check` returns them.
+            outputs: The names of the outputs to compute.
+        """
         try:
             results = self._session.run(signature.name, inputs, outputs)
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
-        # A scalar comes back as Python bytes or a NumPy scalar.
+        # TensorFlow returns a scalar output as Python bytes or as a NumPy scalar.
         return {
             name: np.asarray(value, signature.outputs[name].numpy_dtype)
             for name, value in results.items()
         }
 
     def close(self) -> None:
-        """Free the model; nothing may be running."""
+        """Free the model; no request may be running on it."""
         self._session.close()
 
 
 def from_tensorflow(error: Any) -> ServingError:
-    """Return the ServingError of a tf.errors.OpError, which has the same codes."""
+    """Return the `ServingError` for a `tf.errors.OpError`, whose codes are the same."""
     codes = {code.value[0]: code.name for code in grpc.StatusCode}
     return ServingError(codes.get(error.error_code, "INTERNAL"), error.message)

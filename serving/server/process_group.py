@@ -1,10 +1,11 @@
-"""Several processes that share one server's ports, and calls between them.
+"""Start several server processes that share the ports, and make calls between them.
 
-Python runs one thread at a time, so a machine with many cores needs several processes. The kernel
-distributes connections among the processes that listen on a port. Metrics and status concern all
-of them, and so does a new list of models; for these, each process listens on a Unix socket.
+Python runs one thread at a time, so the server needs several processes to use many cores. The
+kernel distributes connections among the processes that listen on a port. Some requests concern all
+processes: metrics, the status of a model, and a new list of models. For these, each process listens
+on a Unix socket and calls the others.
 
-Process 0 is the one that the user started; it starts and ends the others.
+Process 0 is the one that the user started. It starts and ends the others.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ _OPTIONS = (
 
 
 class Peers:
-    """This process among those of one server; alone by default.
+    """The connections of one server process to itself and to the other processes.
 
     Args:
-        methods: name -> async function from bytes to bytes, the same in every process.
-        directory: Directory of the sockets; None for one process.
+        methods: name -> async function that takes and returns bytes; the names must be the same in
+            every process.
+        directory: The directory of the Unix sockets; `None` for a server with one process.
         index: The number of this process.
         count: The number of processes.
     """
@@ -48,7 +50,7 @@ class Peers:
         self._channels: dict[int, Any] = {}
 
     async def start(self) -> None:
-        """Listen to the others, if there are any."""
+        """Accept calls from the other processes, if there are any."""
         if self._count == 1:
             return
         self._server = grpc.aio.server(options=_OPTIONS)
@@ -62,7 +64,15 @@ class Peers:
         return f"unix:{self._directory}/{index}.sock"
 
     async def call(self, index: int, method: str, data: bytes = b"") -> bytes:
-        """Call a method of process `index` once it listens; raise its `ServingError`."""
+        """Call a method of a process and return its result, or raise its `ServingError`.
+
+        The call waits until the process listens.
+
+        Args:
+            index: The number of the process.
+            method: The name of the method.
+            data: The argument of the method.
+        """
         if index == self._index:
             return await self._methods[method](data)
         if index not in self._channels:
@@ -74,7 +84,7 @@ class Peers:
             raise ServingError(error.code().name, error.details()) from error
 
     async def call_all(self, method: str, data: bytes = b"") -> list[bytes]:
-        """Call a method of all processes; return the results in their order."""
+        """Call a method of all processes at once; return the results, ordered by process number."""
         calls = (self.call(index, method, data) for index in range(self._count))
         return await asyncio.gather(*calls)
 
@@ -97,12 +107,12 @@ def _handler(function):
 
 
 class ProcessGroup:
-    """Processes 1 to `count - 1`, with the command line of this one.
+    """The processes 1 to `count - 1`, which have the same command line as this process.
 
-    Each of them ends when its standard input closes, so none outlives this process.
+    Each of them ends when its standard input closes, so none of them outlives this process.
 
     Args:
-        arguments: Command line of this process.
+        arguments: The command line of this process.
         count: The number of processes, including this one.
     """
 
@@ -113,7 +123,7 @@ class ProcessGroup:
         self._children: list[Any] = []
 
     async def start(self, port: int) -> None:
-        """Start the processes, with gRPC on `port`."""
+        """Start the processes, which listen for gRPC on `port`."""
         pipe = asyncio.subprocess.PIPE
         for index in range(1, self._count):
             command = [sys.executable, "-m", "serving.server", *self._arguments]
@@ -122,11 +132,11 @@ class ProcessGroup:
             self._children.append(child)
 
     async def wait_until_serving(self) -> None:
-        """Return when each process has opened its ports or has ended."""
+        """Wait until each process has opened its ports or has ended."""
         await asyncio.gather(*(child.stdout.readline() for child in self._children))
 
     async def wait_for_one(self) -> None:
-        """Return when one of the processes has ended."""
+        """Wait until one of the processes has ended."""
         waiting = [asyncio.ensure_future(child.wait()) for child in self._children]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -135,12 +145,12 @@ class ProcessGroup:
                 future.cancel()
 
     def drain(self) -> None:
-        """Let the processes finish their requests and end."""
+        """Tell the processes to finish their requests and end."""
         for child in self._children:
             child.stdin.close()
 
     async def stop(self) -> None:
-        """Return when the processes have ended."""
+        """End the processes, and wait until all have ended."""
         self.drain()
         for child in self._children:
             await child.wait()
@@ -148,7 +158,7 @@ class ProcessGroup:
 
 
 async def wait_for_parent_to_end() -> None:
-    """Return when process 0 closes the pipe to this process."""
+    """Wait until process 0 closes the pipe to this process, or ends."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
@@ -158,10 +168,14 @@ async def wait_for_parent_to_end() -> None:
 
 @contextlib.contextmanager
 def reserved_port(host: str, port: int) -> Iterator[int]:
-    """Hold a TCP port that several processes will share, and give its number.
+    """Reserve a TCP port for several processes until the `with` block ends, and yield its number.
+
+    Args:
+        host: The address to listen on.
+        port: The number of the port; 0 lets the system choose.
 
     Raises:
-        OSError: If another program listens on it.
+        OSError: If another program listens on the port.
     """
     check_port(host, port)
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as held:
@@ -171,7 +185,7 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise OSError with the reason if this process cannot listen on a TCP port."""
+    """Raise OSError, with the reason, if this process cannot listen on a TCP port."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     family, kind, protocol, _, address = found[0]
     with socket.socket(family, kind, protocol) as probe:

@@ -1,4 +1,4 @@
-"""The loaded versions of all models: discovery, swap, labels, status."""
+"""Define `Repository`, which loads, swaps and unloads the versions of all models."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from serving.server.model import Servable
 from serving.server.versions import check_models, wanted_versions
 
 _log = logging.getLogger("serving")
-_POLL_SECONDS = 0.05  # while the first version of a model is missing
-_REMEMBERED = 32  # versions that ended and are no longer on disk, in a model's status
+_POLL_SECONDS = 0.05  # between searches while a model has no version yet
+_REMEMBERED = 32  # unloaded versions that the status of a model still lists
 
 
 class State(enum.IntEnum):
-    """The life of a version, with the numbers of ModelVersionStatus."""
+    """The state of a version, with the values of ModelVersionStatus.State."""
 
     START = 10
     LOADING = 20
@@ -36,7 +36,16 @@ class State(enum.IntEnum):
 
 @dataclasses.dataclass(eq=False)
 class Version:
-    """One version that the server has seen."""
+    """A version that the server has found on disk.
+
+    Attributes:
+        number: The number of the version.
+        state: The state that the status API reports.
+        error: The error of the last attempt to load it; None without an error.
+        servable: The loaded version; None while it is not loaded.
+        failures: How many attempts to load it have failed.
+        retry_at: `time.monotonic()` of the next attempt.
+    """
 
     number: int
     state: State = State.START
@@ -53,7 +62,7 @@ class Model:
         self.config = config  # ModelConfig
         self.versions: dict[int, Version] = {}
         self.labels: dict[str, int] = {}
-        self.wanted: set[int] = set()  # the versions that the policy chose last
+        self.wanted: set[int] = set()  # the last choice of the model_version_policy
 
     @property
     def name(self) -> str:
@@ -62,31 +71,33 @@ class Model:
 
     @property
     def available(self) -> list[int]:
-        """The versions that answer requests, ascending."""
+        """The numbers of the versions that answer requests, in ascending order."""
         return sorted(n for n, v in self.versions.items() if v.state == State.AVAILABLE)
 
     @property
     def errors(self) -> dict[int, ServingError]:
-        """number -> the error of the last attempt to load it."""
+        """Version number -> error of the last attempt to load that version."""
         return {number: v.error for number, v in self.versions.items() if v.error}
 
     @property
     def is_settled(self) -> bool:
-        """Whether a version is available, or all have failed for good."""
+        """Whether a version is available, or every version has failed and is not retried."""
         is_pending = any(v.state in (State.START, State.LOADING) for v in self.versions.values())
         return bool(self.available or (self.errors and not is_pending))
 
 
 class Repository:
-    """The loaded models. All methods belong to the event loop's thread; loading has its own.
+    """The loaded versions of all models.
 
-    A new version is loaded and warmed up while the old one answers. Then requests move over in one
-    step, and the old version is freed after its last request. A version that cannot be loaded
-    leaves the old one in place.
+    While a new version is loaded and warmed up, the old one answers requests. After that, all new
+    requests go to the new version, and the old one is freed after its last request. If the new
+    version cannot be loaded, the old one continues to answer.
+
+    All methods must be called in the event loop's thread. A thread of the repository loads models.
 
     Args:
         flags: The server's flags.
-        metrics: `Metrics` that count warm-ups; None for none.
+        metrics: The `Metrics` that record warm-ups; `None` to record nothing.
     """
 
     def __init__(self, flags: Flags, metrics: Any = None) -> None:
@@ -102,7 +113,12 @@ class Repository:
     def use(
         self, name: str, version: int | None = None, label: str | None = None
     ) -> Iterator[Servable]:
-        """Give the servable of a request; it stays loaded until the block ends.
+        """Yield the servable for a request, and keep it loaded until the `with` block ends.
+
+        Args:
+            name: The name of the model.
+            version: The number of a version; `None` for the newest available one.
+            label: The label of a version; `None` for no label.
 
         Raises:
             ServingError: NOT_FOUND for an unknown model or a version that is not available,
@@ -132,7 +148,7 @@ class Repository:
         return found.servable
 
     def status(self, name: str, version: int | None = None) -> list[Version]:
-        """Return one version of a model, or all that the server has seen, newest first."""
+        """Return one version of a model, or for `None` all versions in descending order."""
         if not name:
             raise invalid("Missing ModelSpec.name")
         model = self.models.get(name)
@@ -148,21 +164,21 @@ class Repository:
         return bool(self.models) and all(model.available for model in self.models.values())
 
     async def configure(self, configs: Iterable[Any], waits: bool = False) -> None:
-        """Replace the list of models (ModelConfig messages).
+        """Replace the list of models.
 
-        New models are loaded first. If one of them cannot be loaded, the list stays as it was. Then
-        the new list applies, and models that it does not name are unloaded. A model with another
-        base path is a new model.
+        The new models are loaded first. If one of them cannot be loaded, the old list remains in
+        effect. Otherwise, the new list takes effect, and models that are not in it are unloaded. A
+        model whose base path has changed counts as new.
 
         Args:
-            configs: The new list.
-            waits: Whether to wait for a first version of each new model, and to retry its load.
+            configs: The ModelConfig messages of the new list.
+            waits: Whether to wait until each new model has a version, and to retry failed loads.
 
         Raises:
-            ServingError: INVALID_ARGUMENT for a list that cannot be served, NOT_FOUND for a new
-                model without a version, UNKNOWN if a new model cannot be loaded,
-                FAILED_PRECONDITION for a label on a version that is not available; the new list
-                applies without its labels.
+            ServingError: INVALID_ARGUMENT for an invalid list, NOT_FOUND for a new model without a
+                version, UNKNOWN if a new model cannot be loaded. FAILED_PRECONDITION if a label
+                names a version that is not available; in this case, the new list takes effect, but
+                its labels do not.
         """
         configs = list(configs)
         check_models(configs, self._flags.model_root)
@@ -206,7 +222,7 @@ class Repository:
                 self._unload(model.name, version)
 
     def _check_labels(self, model):
-        """Raise FAILED_PRECONDITION if a label has no available version."""
+        """Raise FAILED_PRECONDITION if a label names a version that is not available."""
         allows = self._flags.allow_version_labels_for_unavailable_models
         for label, number in model.config.version_labels.items():
             if number not in model.available and (label in model.labels or not allows):
@@ -217,16 +233,20 @@ class Repository:
                 )
 
     async def watch(self, interval: float) -> None:
-        """Poll the disk every `interval` seconds; 0 returns when all models are settled."""
+        """Search for new versions every `interval` seconds.
+
+        With an interval of 0, return as soon as every model has an available version or all its
+        versions have failed.
+        """
         while interval or not all(model.is_settled for model in self.models.values()):
             await asyncio.sleep(interval or _POLL_SECONDS)
             try:
                 await self.poll()
             except Exception:
-                _log.exception("could not look for new versions")
+                _log.exception("the search for new versions failed")
 
     async def poll(self) -> None:
-        """Load versions that are new on disk, unload those that the policies no longer choose."""
+        """Load the new versions on disk, and unload those that the version policies exclude."""
         async with self._changing:
             await self._update()
 
@@ -238,7 +258,7 @@ class Repository:
     async def _load_all(self, models):
         for model in models:
             wanted = await self._in_thread(wanted_versions, model.config)
-            if wanted is None:  # the base path is missing for now: keep the versions
+            if wanted is None:  # the base path cannot be read at the moment: keep the versions
                 continue
             model.wanted = set(wanted)
             for number, version in model.versions.items():
@@ -253,7 +273,7 @@ class Repository:
 
     def _unload_unwanted(self, model):
         if model.wanted and not model.wanted & set(model.available):
-            return  # the old version answers until a new one can
+            return  # keep the old version until a new one is available
         for number in model.available:
             if number not in model.wanted:
                 self._unload(model.name, model.versions[number])
@@ -303,8 +323,8 @@ class Repository:
         await self._in_thread(servable.close)
         del servable
         if gc.get_freeze_count():
-            # A graph has many cycles. The command froze the objects of TensorFlow's modules, so
-            # that a collection is quick.
+            # Only the garbage collector frees a graph, because a graph has reference cycles. The
+            # collection is fast, because the command froze the objects of TensorFlow's modules.
             await self._in_thread(gc.collect)
         version.state = State.END
         if self._metrics is not None:
@@ -315,9 +335,17 @@ class Repository:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     async def close(self, seconds: float | None = None) -> bool:
-        """Free all models after their requests; return whether that took at most `seconds`."""
+        """Free all models after their last requests.
+
+        Args:
+            seconds: Seconds to wait for that; `None` for no limit.
+
+        Returns:
+            Whether all models are freed.
+        """
         self._unload_models(self.models.values())
-        last = asyncio.ensure_future(self._in_thread(int))  # after the load in progress
+        # The thread runs this call after everything that was submitted before, such as a load.
+        last = asyncio.ensure_future(self._in_thread(int))
         _, late = await asyncio.wait({*self._unloading, last}, timeout=seconds)
         self._thread.shutdown(wait=False, cancel_futures=True)
         return not late

@@ -1,4 +1,4 @@
-"""The REST API of TensorFlow Serving, and the HTTP server around it."""
+"""Implement the REST API of TensorFlow Serving and the HTTP server around it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _PATHS = {
     "POST": re.compile(_MODEL + r":(?P<verb>predict|classify|regress)", re.ASCII),
     "GET": re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.ASCII),
 }
-_ORIGIN = re.compile(r"https?://[^/?]*", re.IGNORECASE)  # of a URI that names the host as well
-_LARGE_REPLY = 1 << 12  # numbers; more take longer to write than a call of a worker
-_BYTES_PER_NUMBER = 16  # of a string, which take as long to write as a number
+_ORIGIN = re.compile(r"https?://[^/?]*", re.IGNORECASE)  # start of a request target with a host
+_LARGE_REPLY = 1 << 12  # more numbers than this take longer to write than a call to a worker
+_BYTES_PER_NUMBER = 16  # this many bytes of a string take as long to write as one number
 _READ_SIZE = 1 << 14
 _IDLE_SECONDS = 600.0
-_LINGER_SECONDS = 1.0  # for the rest of a refused body, before the connection closes
-_HALF_CLOSED_SECONDS = 0.1  # for a request that arrived with the end of the connection
+_LINGER_SECONDS = 1.0  # to receive the rest of a refused body before the connection closes
+_HALF_CLOSED_SECONDS = 0.1  # after a client's end of stream, to begin the reply to its last request
 _FULL = json.dumps({"error": "too many connections"}).encode()
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -49,10 +49,10 @@ _REFUSAL = (
 
 
 class _Connection(asyncio.BufferedProtocol):
-    """Limits what a client may do to a connection; aiohttp's protocol does the rest.
+    """A wrapper of aiohttp's protocol that enforces time limits on a connection.
 
-    The client must send a request's headers and take its reply in time. It may close its half of
-    the connection after a request, as `nc -N` does.
+    The client must send the headers of a request in time, and read the reply in time. After a
+    request, it may close its half of the connection, as `nc -N` does.
     """
 
     def __init__(self, server: RestServer, protocol: Any) -> None:
@@ -60,9 +60,9 @@ class _Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._header_timer: asyncio.TimerHandle | None = None
         self._reply_timer: asyncio.TimerHandle | None = None
-        #: Whether a whole request is here, and its reply is not complete.
+        #: Whether a whole request has arrived and its reply is not complete.
         self.is_answering = False
-        #: When the last request ended, or the connection began; None while there is a request.
+        #: The time since when the connection is idle; None while a request is in progress.
         self.idle_since: float | None = self._loop.time()
 
     def connection_made(self, transport: Any) -> None:
@@ -79,14 +79,14 @@ class _Connection(asyncio.BufferedProtocol):
         self._header_timer = self._loop.call_later(self._server.patience, abort)
 
     def begin_request(self) -> None:
-        """Note that the headers of a request are here."""
+        """Note that the headers of a request have arrived."""
         self.idle_since = None
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
 
     def end_request(self) -> None:
-        """Note that a request has its reply."""
+        """Note that the reply to a request is complete."""
         self.idle_since, self.is_answering = self._loop.time(), False
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -98,7 +98,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._protocol.data_received(bytes(self._server.buffer[:nbytes]))
 
     def eof_received(self) -> bool:
-        self._protocol.close()  # after the request in progress
+        self._protocol.close()  # aiohttp first finishes the request in progress
         self._loop.call_later(_HALF_CLOSED_SECONDS, self._close_unless_answering)
         return True
 
@@ -131,12 +131,14 @@ class _Body:
 
 
 class RestServer:
-    """Answers the REST API of TensorFlow Serving, and `/readyz`: 200 once every model is available.
+    """An HTTP server with the REST API of TensorFlow Serving, metrics and a readiness probe.
+
+    The path `/readyz` has status 200 if every model has an available version, and 503 otherwise.
 
     Args:
-        inference: `Inference` over the loaded models.
+        inference: The `Inference` that runs the requests.
         flags: The server's flags.
-        page: Answers other paths, as `serving.playground` does; None for no other paths.
+        page: The handler of all other paths, a `serving.playground.page.Page`; `None` for none.
     """
 
     def __init__(self, inference: Inference, flags: Flags, page: Any = None) -> None:
@@ -151,10 +153,16 @@ class RestServer:
         self._max_bytes = limit
         self._budget = ByteBudget(4 * limit, self.patience)
         self.connections: dict[Any, _Connection] = {}
-        self.buffer = memoryview(bytearray(_READ_SIZE))  # each read is handed over at once
+        # All connections share this buffer, because each read is passed on immediately.
+        self.buffer = memoryview(bytearray(_READ_SIZE))
 
     async def start(self, max_connections: int, reuse_port: bool) -> None:
-        """Open the port; raises OSError."""
+        """Open the port; raise OSError if that fails.
+
+        Args:
+            max_connections: The maximum number of connections that the file descriptors allow.
+            reuse_port: Whether several processes share the port.
+        """
         self._max_connections = min(self._flags.rest_api_max_connections, max_connections)
         self._workers = Workers(self._flags.rest_api_num_readers)
         self._http = web.Server(
@@ -172,14 +180,17 @@ class RestServer:
         )
 
     async def stop(self, seconds: float) -> None:
-        """Close the port and the connections; replies have so many seconds left."""
+        """Close the port, and close the connections after at most `seconds` seconds."""
         if hasattr(self, "_listener"):
             self._listener.close()
             await self._http.shutdown(seconds)
         self._workers.close()
 
     def admit(self, connection: _Connection) -> bool:
-        """Whether one more connection is allowed; the one that is idle for longest makes room."""
+        """Return whether a new connection is allowed.
+
+        If there are too many, the connection that has been idle for the longest time is closed.
+        """
         if len(self.connections) >= self._max_connections:
             idle = [each for each in self.connections.values() if each.idle_since is not None]
             if not idle:
@@ -220,7 +231,7 @@ class RestServer:
         return await self._api_response(request, path)
 
     async def _api_response(self, request, path):
-        """Return the response to a request of the API, or that of its error; count it."""
+        """Return the response to an API request, which may be an error, and count the request."""
         start, known = time.perf_counter(), _PATHS.get(request.method)
         match = known and known.fullmatch(path)
         status, code, message = 200, "OK", ""
@@ -247,7 +258,7 @@ class RestServer:
         return response
 
     async def _call_api(self, request, path, match):
-        """Return the body of the reply; raise ServingError."""
+        """Return the body of the reply to an API request, or raise ServingError."""
         if not path.startswith("/v1/"):
             raise ServingError("NOT_FOUND", f"Not Found: {path}")
         if request.method == "OPTIONS" and self._headers:
@@ -271,7 +282,7 @@ class RestServer:
 
     @contextlib.asynccontextmanager
     async def _body(self, request):
-        """Give the body of a request, and count its bytes until the block ends."""
+        """Yield the body of a request; its bytes occupy the budget until the `with` block ends."""
         if request.headers.get("Expect", "").lower() == "100-continue":
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._check_size(request.content_length or 0)
@@ -291,15 +302,15 @@ class RestServer:
             raise too_large(f"the body is larger than {self._max_bytes} bytes")
 
     async def _read(self, function, body, *arguments):
-        """Read a body: here if it is small, in a worker process if that may take long."""
+        """Parse a body in this process if it is small, otherwise in a worker process."""
         arguments = (body.encoding, self._max_bytes, *arguments)
         if not body.encoding and len(body.data) <= SMALL:
             return function(bytes(body.data), *arguments)
         return await self._workers.call(function, bytes(body.data), *arguments, peer=body.peer)
 
     async def _write(self, function, arrays, *arguments, peer):
-        """Write a reply: here if it is small, in a worker process if that may take long."""
-        # The lists of an empty array are written too: [[], [], ...].
+        """Write a reply in this process if it is small, otherwise in a worker process."""
+        # An array without values can still be large in JSON: [[], [], ...].
         numbers = sum(math.prod(max(size, 1) for size in array.shape) for array in arrays)
         size = max(numbers, sum(map(num_bytes, arrays)) // _BYTES_PER_NUMBER)
         if size <= _LARGE_REPLY:
@@ -315,7 +326,7 @@ class RestServer:
                 json_codec.read_predict, body, servable.json_dtypes
             )
             signature = servable.signature(name)
-            if rows:
+            if rows and signature.checks_shapes:
                 _check_has_rows(signature)
             specs = signature.inputs
             return name, {key: specs[key].from_json(array) for key, array in inputs.items()}
@@ -358,7 +369,7 @@ _to_dict = functools.partial(
 
 
 def _check_has_rows(signature):
-    """Refuse 'instances' for an input without a batch dimension."""
+    """Raise INVALID_ARGUMENT for a request with 'instances' if an input has no batch dimension."""
     for name, spec in signature.inputs.items():
         if spec.shape == ():
             raise invalid(
@@ -368,7 +379,7 @@ def _check_has_rows(signature):
 
 
 def _requested_model(match):
-    """Return (name, version or None, label or None) of a path."""
+    """Return the model in a matched path as (name, version or None, label or None)."""
     version = None
     if match["version"]:
         digits = match["version"].lstrip("0") or "0"

@@ -1,4 +1,4 @@
-"""One server in an event loop: `Server`, and `running` for notebooks and tests."""
+"""Define `Server`, which runs in an event loop, and `running` for notebooks and tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rrl_tf._tf_logging import load_tensorflow
 
-load_tensorflow()  # quietly, before another import does
+load_tensorflow()  # first, because it suppresses TensorFlow's output during the import
 
 import asyncio
 import concurrent.futures
@@ -24,7 +24,8 @@ try:
     from serving.server.rest import RestServer
 except ModuleNotFoundError as error:
     sys.exit(
-        f"serving.server needs {error.name}: pip install '.[serving]'; received a Python without it"
+        f"serving.server needs the package {error.name}, which is not installed. "
+        "Use `pip install '.[serving]'`."
     )
 
 from serving.errors import ServingError
@@ -40,23 +41,23 @@ from serving.server.repository import Repository
 from serving.server.versions import read_models
 
 _log = logging.getLogger("serving")
-_FAREWELL_SECONDS = 0.2
-# To free the models. What still computes then would keep the process alive.
-_FREE_SECONDS = 3.0
+_FAREWELL_SECONDS = 0.2  # after the last reply, while new requests are answered UNAVAILABLE
+_FREE_SECONDS = 3.0  # to free the models; computations that take longer are abandoned
 
 
 class Server:
-    """The server in an event loop: `start`, then `stop`.
+    """A server in an event loop, with the methods `start` and `stop`.
 
     Args:
-        flags: `serving.server.Flags`.
-        place: This process among those that share the ports: directory, number, count.
+        flags: The flags of the command line.
+        place: With several processes that share the ports: (directory of their sockets, number of
+            this process, number of processes).
 
     Example:
 
     >>> async def models_of(flags):
     ...     server = Server(flags)
-    ...     await server.start()  # now it answers on server.grpc_port
+    ...     await server.start()  # from here on, the server answers on server.grpc_port
     ...     found = list(server.repository.models)
     ...     await server.stop()
     ...     return found
@@ -83,7 +84,8 @@ class Server:
         Raises:
             StartError: If a model cannot be loaded or a port cannot be opened.
         """
-        # This list comes first, so that a reload request of another process replaces it.
+        # The list is read and applied before the other processes can call this one. Otherwise it
+        # could overwrite the newer list of a reload request that another process received.
         models = read_models(self._flags)
         loading = asyncio.ensure_future(self.repository.configure(models, waits=True))
         try:
@@ -106,7 +108,7 @@ class Server:
             await asyncio.sleep(self._flags.model_config_file_poll_wait_seconds)
             try:
                 await self.repository.configure(read_models(self._flags))
-            except Exception as error:  # the next version of the file may be valid
+            except Exception as error:  # keep watching, because the file may be corrected
                 _log.error("cannot apply --model_config_file: %s", error)
 
     @property
@@ -120,7 +122,8 @@ class Server:
             "grpc.max_receive_message_length": limit if 0 < limit < 1 << 31 else -1,
             "grpc.max_send_message_length": -1,
             "grpc.so_reuseport": int(self._shares_ports),
-            # Idle connections would take all file descriptors, of which REST may have half.
+            # Without a limit, idle connections could use up all file descriptors. REST gets half
+            # of them, gRPC a quarter.
             "grpc.max_allowed_incoming_connections": _max_descriptors() // 4,
             **flags.channel_arguments,
         }
@@ -142,7 +145,7 @@ class Server:
     def _listen_grpc(self, address, is_tcp=False):
         try:
             if is_tcp and not self._shares_ports:
-                # gRPC does not report the reason of its failure.
+                # gRPC does not report why it fails to open a port.
                 check_port(self._flags.host, self._flags.port)
             if self._credentials is None:
                 return self._grpc.add_insecure_port(address)
@@ -166,15 +169,15 @@ class Server:
         """Accept no new requests, finish those in progress, and free the models.
 
         Returns:
-            Whether everything has ended. Only the end of the process ends a computation that no
-            client waits for, or a load.
+            Whether all threads have ended. If not, a computation or the loading of a model is still
+            running, and only the end of the process stops it.
         """
         for watcher in self._watchers:
             watcher.cancel()
         if self._health is not None:
             await self._health.enter_graceful_shutdown()
-        # gRPC answers CANCELLED to requests that arrive as it stops. For a moment longer it
-        # answers UNAVAILABLE, after which clients try another server.
+        # gRPC answers CANCELLED to requests that arrive while it stops. Before that, the server
+        # answers UNAVAILABLE for a moment, so that clients retry on another server.
         farewell = asyncio.sleep(_FAREWELL_SECONDS if self._grpc is not None else 0)
         await asyncio.gather(self._inference.drain(self._flags.drain_seconds), farewell)
         for transport in (self._grpc, self._rest):
@@ -184,17 +187,17 @@ class Server:
         has_ended = await self.repository.close(_FREE_SECONDS)
         self._scheduler.close()
         if not has_ended:
-            _log.warning("a computation or the loading of a model has not ended")
+            _log.warning("a computation or the loading of a model has not ended; stopping anyway")
         return has_ended
 
 
 def format_address(host: str, port: int) -> str:
-    """Return an address in the form that gRPC takes."""
+    """Return `host:port` as gRPC expects it, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _max_descriptors():
-    """Return how many files this process may open, after raising that to the maximum."""
+    """Raise this process's limit of open files to the maximum, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -203,7 +206,11 @@ def _max_descriptors():
 
 @contextlib.contextmanager
 def running(flags: Flags) -> Iterator[Server]:
-    """Run a server in a thread of this process, for notebooks and tests; give the `Server`."""
+    """Run a server in a thread of this process until the `with` block ends; yield the `Server`.
+
+    This is meant for notebooks and tests. The command `python -m serving.server` runs the server in
+    a separate process.
+    """
     started: concurrent.futures.Future = concurrent.futures.Future()
 
     async def serve():

@@ -1,4 +1,4 @@
-"""Which models and versions to serve: the model list, and the version directories on disk."""
+"""Find the models and versions to serve, from the flags and from the directories on disk."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MAX_DIGITS = 100
 
 
 def read_models(flags: Flags) -> list[Any]:
-    """Return the ModelConfig messages that the flags name, by file or as one model.
+    """Return the ModelConfig messages of --model_config_file, or of the one model of other flags.
 
     Raises:
-        StartError: If the file or the model's directory cannot be read, or the directory has no
-            version and the server does not poll it.
+        StartError: If the file or the model's directory cannot be read, or if the directory
+            contains no version and --file_system_poll_wait_seconds is 0.
     """
     if flags.model_config_file:
         return config_files.read_model_list(flags.model_config_file)
@@ -35,21 +35,21 @@ def read_models(flags: Flags) -> list[Any]:
     except OSError as error:
         raise StartError(f"cannot read --model_base_path {base}: {error.strerror}") from error
     if not found:
-        problem = f"no version directories in {base}"
+        problem = f"{base} contains no version directories"
         for directory in (base / "export", base.parent):
             if directory.is_dir() and version_directories(directory):
                 problem += f"; did you mean {directory}?"
                 break
         if not flags.file_system_poll_wait_seconds:
             raise StartError(problem)
-        _log.warning("%s; waiting for the first", problem)
+        _log.warning("%s; waiting for the first version", problem)
     config = model_server_config_pb2.ModelConfig(name=name, model_platform="tensorflow")
     config.base_path = str(base)
     return [config]
 
 
 def _base_and_name(flags):
-    """Return the base path and the name of the only model."""
+    """Return (base path, name) of the model that --model_base_path or --preset names."""
     if not flags.preset:
         return Path(flags.model_base_path).absolute(), flags.model_name
     try:
@@ -61,22 +61,26 @@ def _base_and_name(flags):
 
 
 def version_directories(base: Path) -> dict[int, Path]:
-    """Return number -> directory of all versions in a base path; raise OSError."""
+    """Return version number -> directory for a base path; raise OSError if it cannot be read."""
     found: dict[int, Path] = {}
     for entry in sorted(base.iterdir()):
         name = entry.name
         is_number = name.isascii() and name.isdigit() and len(name) < _MAX_DIGITS
         if is_number and entry.is_dir() and int(name) < 1 << 63:
             if int(name) in found:
-                _log.warning("%s and %s are one version", entry, found[int(name)])
+                _log.warning("%s and %s have the same version number", entry, found[int(name)])
             found[int(name)] = entry
     return found
 
 
 def wanted_versions(config: Any) -> dict[int, Path] | None:
-    """Return number -> directory of the versions that a model's policy chooses.
+    """Return version number -> directory of the versions to serve, as the version policy demands.
 
-    None if the base path cannot be read.
+    Args:
+        config: The ModelConfig, which contains the base path and the version policy.
+
+    Returns:
+        The versions, or None if the base path cannot be read.
     """
     try:
         found = version_directories(Path(config.base_path))
@@ -94,7 +98,12 @@ def wanted_versions(config: Any) -> dict[int, Path] | None:
 
 
 def check_models(configs: Sequence[Any], root: str) -> None:
-    """Raise ServingError for a list of models that cannot be served."""
+    """Raise ServingError if a list of models is invalid.
+
+    Args:
+        configs: The ModelConfig messages.
+        root: The value of --model_root.
+    """
     names: set[str] = set()
     for config in configs:
         if not config.name:
@@ -115,7 +124,7 @@ def check_models(configs: Sequence[Any], root: str) -> None:
 
 
 def check_root(path: Path, root: str) -> None:
-    """Raise PERMISSION_DENIED unless a path is inside of --model_root, links resolved."""
+    """Raise PERMISSION_DENIED if a path, with symbolic links resolved, is outside --model_root."""
     if not root:
         return
     try:

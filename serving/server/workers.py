@@ -1,8 +1,9 @@
-"""Processes that read and write large JSON bodies next to the server.
+"""Run worker processes, which read and write large JSON bodies for the server.
 
-Python runs one thread at a time, and a parser that makes a million objects does not release the
-interpreter. A worker process holds no model, costs little memory, and is killed when the deadline
-of its request passes. A standard-library pool does not do that: it cannot end a running call.
+Python runs one thread at a time, and a parser that creates a million objects blocks all others. A
+worker process contains no model, so it needs little memory. It is killed if the deadline of its
+request passes. The pools of the standard library cannot be used, because they cannot stop a running
+call.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from typing import Any
 
 from serving.errors import ServingError
 
-_NICENESS = 5  # the server's threads, which serve everyone else, go first
+_NICENESS = 5  # gives the server's own threads priority over the workers
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 class FairQueue:
-    """A number of slots. Peers that wait take turns; each peer's own requests keep their order.
+    """A semaphore for which peers wait in turns; the requests of one peer keep their order.
 
     Args:
-        count: The number of slots.
+        count: The number of slots, which is how many requests may run at once.
     """
 
     def __init__(self, count: int) -> None:
         self._slots = asyncio.Semaphore(count)
-        # Of each peer only the first request waits for a slot, so waiting peers alternate.
+        # Only the first waiting request of each peer queues for a slot, so that peers alternate.
         self._first: weakref.WeakValueDictionary[str, asyncio.Lock]
         self._first = weakref.WeakValueDictionary()
 
     @contextlib.asynccontextmanager
     async def slot(self, peer: str) -> AsyncIterator[None]:
-        """Wait for a slot and hold it until the block ends."""
+        """Wait for a slot and hold it until the `with` block ends."""
         first = self._first.setdefault(peer, asyncio.Lock())
         async with first:
             await self._slots.acquire()
@@ -56,9 +57,9 @@ class FairQueue:
 
 
 class Workers:
-    """Worker processes. A process that ends is replaced.
+    """A pool of worker processes; a process that ends is replaced by a new one.
 
-    All methods belong to the event loop's thread.
+    All methods must be called in the event loop's thread.
 
     Args:
         count: The number of processes.
@@ -82,7 +83,12 @@ class Workers:
         self._idle = collections.deque(_Worker() for _ in range(count))
 
     async def call(self, function: Callable[..., Any], *arguments: Any, peer: str = "") -> Any:
-        """Return the result of a function of this package, called in one of the processes.
+        """Call a function in one of the processes and return its result.
+
+        Args:
+            function: A function of this package.
+            arguments: The arguments of the call, which must support pickle.
+            peer: The address of the client; waiting peers take turns.
 
         Raises:
             ServingError: The error of the function, or UNAVAILABLE if the process ended.
@@ -94,11 +100,10 @@ class Workers:
                 succeeded, result = await loop.run_in_executor(
                     self._threads, worker.call, function, arguments
                 )
-            except BaseException as error:  # the caller's deadline, too
+            except BaseException as error:  # includes the cancellation at the caller's deadline
                 worker.process.kill()
-                loop.run_in_executor(
-                    None, worker.process.wait
-                )  # it may take a while to free memory
+                # In a thread, because the process may take a while to free its memory.
+                loop.run_in_executor(None, worker.process.wait)
                 if not self._closed:
                     worker = _Worker()
                 if isinstance(error, EOFError | OSError):
@@ -111,7 +116,7 @@ class Workers:
         try:
             raise result
         finally:
-            del result  # its traceback refers to this frame, which holds the arguments
+            del result  # breaks a reference cycle: its traceback refers to this frame
 
     def close(self) -> None:
         """End the processes."""
@@ -140,13 +145,16 @@ def _result(function, arguments):
     except ServingError as error:
         return False, error
     except MemoryError:
-        return False, ServingError("RESOURCE_EXHAUSTED", "there is not enough memory")
+        return False, ServingError("RESOURCE_EXHAUSTED", "the worker process is out of memory")
     except Exception as error:
         return False, ServingError("INTERNAL", f"{type(error).__name__}: {error}")
 
 
 def _replace_tensorflow():
-    """Make `tensorflow` a package without content, of which only messages can be imported."""
+    """Replace the module `tensorflow` by an empty package, so that a worker does not load it.
+
+    The protobuf messages in its subpackages can still be imported.
+    """
     spec = importlib.util.find_spec("tensorflow")
     if spec is not None and spec.submodule_search_locations:
         package = types.ModuleType("tensorflow")
@@ -155,11 +163,11 @@ def _replace_tensorflow():
 
 
 def _work(connection):
-    """Answer calls until the connection closes."""
+    """Execute calls from the server until the connection closes."""
     _replace_tensorflow()
     importlib.import_module("serving.server.json_codec")
     os.nice(_NICENESS)
-    for name in (signal.SIGINT, signal.SIGTERM):  # the server ends its workers
+    for name in (signal.SIGINT, signal.SIGTERM):  # ignored, because the server ends its workers
         signal.signal(name, signal.SIG_IGN)
     while True:
         connection.send(_result(*connection.recv()))

@@ -85,9 +85,9 @@ def test_error_lists_every_misfit_and_assigns_nothing():
     with pytest.raises(ValueError) as error:
         sonnet_relational_memory(cell, variables)
     for line in (
-        "missing: relational_memory/layer_norm_2/gamma, of the shape (4,)",
+        "missing: relational_memory/layer_norm_2/gamma with shape (4,)",
         "wrong shape: relational_memory/linear/w is (4, 5), expected (5, 4)",
-        "unknown: relational_memory/linear_4/w, of the shape (4, 8)",
+        "unknown: relational_memory/linear_4/w with shape (4, 8)",
     ):
         assert line in str(error.value)
     assert len(str(error.value).splitlines()) == 4

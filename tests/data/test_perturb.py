@@ -101,7 +101,7 @@ def test_the_books_spots_stay_where_they_were():
 
 @pytest.mark.parametrize("name", ["shift", "rotation", "spots"])
 def test_negative_numbers_raise(name):
-    with pytest.raises(InvalidInput, match=f"{name} must not be negative; received -1"):
+    with pytest.raises(InvalidInput, match=f"`{name}` must not be negative; received -1"):
         Perturbation(**{name: -1})
 
 

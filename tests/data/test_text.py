@@ -51,7 +51,7 @@ def test_codes_decode_to_the_text(text):
 
 
 def test_an_unknown_character_raises():
-    with pytest.raises(ValueError, match=r"characters must be ones of the text; received 'z'"):
+    with pytest.raises(ValueError, match=r"characters of the original text; received 'z'"):
         Characters("fu").encode("fuzz")
 
 

@@ -63,7 +63,7 @@ def test_relational_memory_for_lstm(printed):
 def test_decision_transformer_on_your_data(printed):
     text = printed("decision_transformer_on_your_data")
     reached = {
-        int(asked): int(total)
-        for asked, total in re.findall(r"^asked for (-\d+): (-\d+)", text, re.M)
+        int(target): int(total)
+        for target, total in re.findall(r"^target return (-\d+): return (-\d+)", text, re.M)
     }
     assert reached[-1500] < reached[-900] < reached[-150]

@@ -297,11 +297,14 @@ def test_a_distractor_looks_like_a_lock():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 6, "goal_length": 2}, "too little room"),
+        ({"size": 6, "goal_length": 2}, "the room is too small|`size` must be larger"),
         ({"size": 0}, "size"),
         ({"goal_length": 0}, "goal_length"),
         ({"goal_length": ()}, "goal_length"),
-        ({"goal_length": True}, "goal_length must be an integer from 1 up, or several; .*True"),
+        (
+            {"goal_length": True},
+            "goal_length must be an integer of at least 1, or a sequence of these; .*True",
+        ),
         ({"num_distractors": "two"}, "num_distractors"),
         ({"num_colours": 32}, "num_colours"),
         ({"num_colours": 5}, "num_colours"),
@@ -315,7 +318,7 @@ def test_a_distractor_looks_like_a_lock():
         ({"distractor_length": 10**6}, "at most 16 boxes, .*; received up to 4000005"),
         ({"size": 10**6}, "size must be from 1 to 255; received 1000000"),
         ({"part": "validation"}, "part"),
-        ({"part": "test", "goal_length": 1}, "goal_length of 2"),
+        ({"part": "test", "goal_length": 1}, "`goal_length` must include at least 2"),
         ({"part": "train", "goal_length": 4, "held_out_fraction": 1.0}, "held_out_fraction"),
         ({"max_steps": 0}, "max_steps"),
         ({"render_mode": "human"}, "render_mode"),

@@ -269,7 +269,7 @@ def test_passes_gymnasiums_check():
 )
 def test_impossible_starts_raise(change):
     values = {"size": 11, "agent": 1, "first": "red key", "second": "blue ball"}
-    message = r"a Comparison episode starts with .*received ComparisonStart"
+    message = r"a ComparisonStart must have .*received ComparisonStart"
     with pytest.raises(InvalidInput, match=message):
         ComparisonStart(**(values | change))
 
@@ -277,11 +277,11 @@ def test_impossible_starts_raise(change):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 5}, "size must be an integer of at least 6; received 5"),
-        ({"size": 11.0}, "size must be an integer of at least 6; received 11.0"),
-        ({"kinds": ("red key",)}, "kinds must be two or more different ones of .*received"),
-        ({"kinds": ("red key", "red key")}, "kinds must be two or more different ones"),
-        ({"kinds": ("red key", "key")}, "kinds must be two or more different ones"),
+        ({"size": 5}, "`size` must be an integer of at least 6; received 5"),
+        ({"size": 11.0}, "`size` must be an integer of at least 6; received 11.0"),
+        ({"kinds": ("red key",)}, "`kinds` must be two or more different names of .*received"),
+        ({"kinds": ("red key", "red key")}, "`kinds` must be two or more different names"),
+        ({"kinds": ("red key", "key")}, "`kinds` must be two or more different names"),
         ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer; received 0"),
         ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
@@ -328,10 +328,13 @@ def test_levels_share_spaces_and_evaluate_every_start():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": ()}, r"sizes must be an integer from 1 up, or several; received \(\)"),
-        ({"sizes": (5,)}, "size must be an integer of at least 6; received 5"),
-        ({"kinds": ()}, "kinds must be two or more"),
-        ({"kinds": (["blue key"], "blue box")}, r"kinds must be .*\['blue key'\]"),
+        (
+            {"sizes": ()},
+            r"sizes must be an integer of at least 1, or a sequence of these; received \(\)",
+        ),
+        ({"sizes": (5,)}, "`size` must be an integer of at least 6; received 5"),
+        ({"kinds": ()}, "`kinds` must be two or more"),
+        ({"kinds": (["blue key"], "blue box")}, r"`kinds` must be .*\['blue key'\]"),
         ({"reward": "dense"}, "`reward` must be one of"),
         ({"frames": 0}, "`frames` must be a positive integer"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer"),

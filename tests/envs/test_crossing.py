@@ -64,8 +64,8 @@ def test_an_episode_ends_in_time():
     ("arguments", "message"),
     [
         ({"layout": "square"}, "must be one of .*; received 'square'"),
-        ({"starts": "C"}, "starts must be letters of 'AB'; received 'C'"),
-        ({"starts": ""}, "starts must be letters of 'AB'; received ''"),
+        ({"starts": "C"}, "`starts` must be 'A', 'B' or 'AB'; received 'C'"),
+        ({"starts": ""}, "`starts` must be 'A', 'B' or 'AB'; received ''"),
         ({"slip": 2}, "slip must be"),
         ({"max_steps": 0}, "max_steps"),
     ],

@@ -144,7 +144,7 @@ def test_splits_of_other_seeds_differ():
 
 @pytest.mark.parametrize("held_out", [0, 0.01, 1])
 def test_a_split_with_an_empty_part_raises(held_out):
-    with pytest.raises(ValueError, match=f"at least one layout; received held_out={held_out}"):
+    with pytest.raises(ValueError, match=f"at least one layout .*; received {held_out} of 6"):
         split_layouts(enumerate_starts(5), held_out)
 
 
@@ -170,9 +170,7 @@ def test_a_split_with_an_empty_part_raises(held_out):
 )
 def test_impossible_starts_raise(change):
     values = {"size": 5, "wall": 2, "door": 1, "key": (1, 2), "agent": (1, 1), "direction": 1}
-    with pytest.raises(
-        ValueError, match=r"a DoorKey episode starts with size .*received DoorKeyStart"
-    ):
+    with pytest.raises(ValueError, match=r"a DoorKeyStart must have size .*received DoorKeyStart"):
         DoorKeyStart(**(values | change))
 
 

@@ -234,7 +234,7 @@ def test_invalid_actions_raise_and_change_nothing(trio):
     trio.reset()
     before = np.array(trio.state)
     for actions in ([0] * 2, [0] * 4, 0, [[0] * 3], [0.0] * 3, [True] * 3, ["a", "b", "c"]):
-        with pytest.raises(InvalidInput, match="expected 3 integer actions; received"):
+        with pytest.raises(InvalidInput, match="`actions` must be 3 integers; received"):
             trio.step(actions)
     for action in (-1, 5):
         with pytest.raises(InvalidInput, match=f"an action must be 0 to 4; received {action}"):

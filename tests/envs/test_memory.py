@@ -171,22 +171,22 @@ def test_passes_gymnasiums_check():
 )
 def test_impossible_starts_raise(change):
     values = {"size": 7, "hallway_end": 4, "agent": 1, "shown": "key", "upper": "ball"}
-    with pytest.raises(InvalidInput, match=r"a Memory episode starts with .*received MemoryStart"):
+    with pytest.raises(InvalidInput, match=r"a MemoryStart must have .*received MemoryStart"):
         MemoryStart(**(values | change))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 8}, "size must be odd and at least 7; received 8"),
-        ({"size": 7.0}, "size must be odd and at least 7; received 7.0"),
+        ({"size": 8}, "`size` must be odd and at least 7; received 8"),
+        ({"size": 7.0}, "`size` must be odd and at least 7; received 7.0"),
         ({"actions": "some"}, "`actions` must be one of .*received 'some'"),
         ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer; received 0"),
         ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
         ({"starts": []}, "`starts` must hold at least one MemoryStart"),
         ({"starts": enumerate_memory_starts(9)[:1]}, "MemoryStart of size 7; received MemoryStart"),
-        ({"size": 9, "starts": enumerate_memory_starts(9, True)[:1]}, "without random_length"),
+        ({"size": 9, "starts": enumerate_memory_starts(9, True)[:1]}, "without `random_length`"),
     ],
 )
 def test_invalid_arguments_raise(arguments, message):
@@ -260,11 +260,14 @@ def test_lengths_of_easier_levels_are_not_held_out(sizes, seed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": ()}, r"sizes must be an integer from 1 up, or several; received \(\)"),
-        ({"sizes": (6,)}, "size must be odd"),
+        (
+            {"sizes": ()},
+            r"sizes must be an integer of at least 1, or a sequence of these; received \(\)",
+        ),
+        ({"sizes": (6,)}, "`size` must be odd"),
         ({"sizes": (7.0,)}, r"sizes must be an integer .*received \(7.0,\)"),
-        ({"sizes": (7, 10), "random_length": True}, "size must be odd"),
-        ({"held_out": True}, "held_out needs random_length"),
+        ({"sizes": (7, 10), "random_length": True}, "`size` must be odd"),
+        ({"held_out": True}, "`held_out` requires `random_length`"),
         ({"reward": "dense"}, "`reward` must be one of"),
         ({"frames": 0}, "`frames` must be a positive integer"),
     ],
@@ -326,8 +329,14 @@ def test_only_the_ball_is_a_success():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rows": ()}, r"rows must be an integer from 1 up, or several; received \(\)"),
-        ({"rows": (0,)}, r"rows must be an integer from 1 up, or several; received \(0,\)"),
+        (
+            {"rows": ()},
+            r"rows must be an integer of at least 1, or a sequence of these; received \(\)",
+        ),
+        (
+            {"rows": (0,)},
+            r"rows must be an integer of at least 1, or a sequence of these; received \(0,\)",
+        ),
         ({"room_size": 2}, "room_size must be at least 3 .*; received 2"),
         ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer"),

@@ -114,9 +114,9 @@ def test_only_one_hot_has_an_unseen_feature(observation, frames):
     [
         (Box(0, 1, (4, 4, 3)), 1, "integer codes .*received Box"),
         (Box(0, 1, (4,), np.uint8), 1, "height, width, channels"),
-        (Box(-1, 1, (4, 4, 1), np.int8), 1, "from 0 up"),
-        (Box(0, 1, (4, 4, 3), np.uint8), 2, r"must hold 2 frames .*received shape \(4, 4, 3\)"),
-        (Box(0, 1, (4, 4, 3), np.uint8), 0, "must hold 0 frames"),
+        (Box(-1, 1, (4, 4, 1), np.int8), 1, "non-negative integer codes"),
+        (Box(0, 1, (4, 4, 3), np.uint8), 2, r"2 frames divide evenly; received shape \(4, 4, 3\)"),
+        (Box(0, 1, (4, 4, 3), np.uint8), 0, "0 frames divide evenly"),
     ],
 )
 def test_spaces_without_codes_raise(space, frames, message):

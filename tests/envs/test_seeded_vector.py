@@ -95,7 +95,7 @@ def test_a_reward_that_is_not_finite_raises(reward):
     vector.reset()
     vector.step([0, 0])
     vector.step([0, 0])
-    told = rf"environment 1, step 3 of episode 1; received {reward}$"
+    told = rf"received {reward} from environment 1 in step 3 of episode 1$"
     with pytest.raises(InvalidInput, match=told):
         vector.step([0, 0])
 
@@ -223,9 +223,9 @@ def test_a_state_of_another_environment_raises():
     other = SeededVectorEnv(
         functools.partial(make_doorkey, 5, starts=enumerate_starts(5)[-1:]), 2, seed=0
     )
-    with pytest.raises(ValueError, match=r"environment \d cannot be restored: replaying 5 actions"):
+    with pytest.raises(ValueError, match=r"environment \d cannot be restored: after 5 replayed"):
         other.set_state(state)
-    with pytest.raises(ValueError, match="state of 3 environments; received that of 2"):
+    with pytest.raises(ValueError, match="`state` must have 3 environments; received 2"):
         SeededVectorEnv(make_doorkey, 3, seed=0).set_state(state)
 
 
@@ -242,7 +242,7 @@ def test_wrong_use_raises():
             unready()
     vector.reset()
     for actions in ([0], [0, 0, 0], 0):
-        with pytest.raises(ValueError, match="expected 2 actions; received"):
+        with pytest.raises(ValueError, match="`actions` must be 2 integers; received"):
             vector.step(actions)
 
 
@@ -252,7 +252,7 @@ def test_options_that_json_cannot_store_raise():
     for vector.reset_options, options in ((None, {"start": START}), ({"start": START}, None)):
         vector.reset(options=options)
         with pytest.raises(
-            InvalidInput, match=r"ready for JSON .*; received .*{'start': DoorKeyStar"
+            InvalidInput, match=r"JSON must be able to store .*; received .*{'start': DoorKeyStar"
         ):
             vector.get_state()
 

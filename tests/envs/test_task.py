@@ -178,14 +178,18 @@ def test_actions_are_numbered_from_zero():
         ("NoSuch-v0", {}, "cannot make the environment 'NoSuch-v0'"),
         (":", {}, "cannot make the environment ':': Empty module name"),
         ("no_such_module:Walk-v0", {}, "cannot make .*no_such_module"),
-        (functools.partial(Walk, action_space=Box(-1, 1, (2,))), {}, "discrete actions; received"),
+        (
+            functools.partial(Walk, action_space=Box(-1, 1, (2,))),
+            {},
+            "must be Discrete",
+        ),
         (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
         (Walk, {"actions": (0, 7)}, r"must be different actions of Discrete.*received \(0, 7\)"),
         (Walk, {"frames": 0}, "`frames` must be a positive integer; received 0"),
         (Walk, {"actions": (0, 0)}, r"must be different actions of .*; received \(0, 0\)"),
         (Walk, {"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
         ("CartPole-v1", {"max_steps": -1}, "max_steps` must be a positive integer; received -1"),
-        (Walk, {"success_return": np.nan}, "success_return must be finite; received nan"),
+        (Walk, {"success_return": np.nan}, "`success_return` must be finite; received nan"),
     ],
 )
 def test_unsupported_environments_raise(env, options, message):
@@ -330,7 +334,7 @@ def test_levels_share_their_spaces():
         gymnasium_task("CartPole-v1", test_env="CartPole-v99")
     with pytest.raises(ValueError, match="at least one level; received none"):
         Task("empty", (), preprocessor)
-    with pytest.raises(ValueError, match="2 actions; received the names"):
+    with pytest.raises(ValueError, match=r"`action_names` .* must be 2 names"):
         Task("names", (Level("", Walk),), as_float(Box(-1, 1, (3,))), action_names=("left",))
     with pytest.raises(ValueError, match="Discrete action space from 0 up"):
         make = functools.partial(Walk, action_space=Discrete(2, start=1))
@@ -374,9 +378,9 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": (9,), "held_out": True}, "last size of at most 8.*received size 9"),
+        ({"sizes": (9,), "held_out": True}, "`sizes` must be at most 8 .*received 9"),
         ({"sizes": (4,)}, "size must be at least 5"),
-        ({"sizes": ()}, r"from 1 up, or several; received \(\)"),
+        ({"sizes": ()}, r"of at least 1, or a sequence of these; received \(\)"),
         ({"held_out": True, "held_out_seed": -1}, "held_out_seed must be at least 0"),
         ({"sizes": (6,), "held_out": True, "held_out_seed": 1.5}, "held_out_seed.*received 1.5"),
         ({"frames": 1.5}, "`frames` must be a positive integer; received 1.5"),
@@ -401,5 +405,5 @@ def test_max_steps_extends_minigrids_own_limit(max_steps):
 
 @pytest.mark.parametrize(("make", "size"), [(doorkey_task, 6), (memory_task, 7)])
 def test_held_out_seed_without_held_out_raises(make, size):
-    with pytest.raises(InvalidInput, match="held_out_seed needs held_out; received 3 and False"):
+    with pytest.raises(InvalidInput, match=r"`held_out_seed` must be 0 .*; received 3"):
         make((size,), held_out_seed=3)

@@ -82,7 +82,7 @@ def test_a_session_equals_the_trained_policy(make, exported):
         np.testing.assert_allclose(attention["block_2"].sum(-1), 1.0, atol=1e-5)
     with pytest.raises(ValueError, match=r"the inputs \['actions'.*serving\.sessions"):
         served.act(observations[0])
-    with pytest.raises(ValueError, match="needs a policy with the signature 'classify'"):
+    with pytest.raises(ValueError, match="needs a policy whose signature 'classify'"):
         served.classify(observations[0])
     served.close()
 

@@ -194,7 +194,8 @@ def test_an_output_without_rows_raises(tmp_path):
     endpoint = (answer, [tf.TensorSpec((None, 4), name="x")])
     endpoints = {"act": endpoint, "serving_default": endpoint}
     with pytest.raises(
-        InvalidInput, match=r"must return 1 rows for 1 rows; received .*'mean': \(\)"
+        InvalidInput,
+        match=r"must return outputs of batch size 1 for inputs .*; received .*'mean': \(\)",
     ):
         write_version(tmp_path, model, endpoints)
     assert not list(tmp_path.iterdir())

@@ -251,7 +251,7 @@ def test_recurrent_network_keeps_its_memory():
 
 def test_network_that_reads_no_single_entity_is_rejected():
     book = RelationalQNetwork.from_preset("book", num_actions=3)
-    with pytest.raises(InvalidInput, match="relates entities and reads one of them"):
+    with pytest.raises(InvalidInput, match="whose readout is 'cell' or 'feature'"):
         measure_faithfulness(book, np.zeros((1, 7, 7, 3), "float32"))
 
 
@@ -261,18 +261,21 @@ NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"counts": (1.5,)}, r"counts must be an integer from 0 up, or several; received \(1.5,\)"),
+        (
+            {"counts": (1.5,)},
+            r"counts must be an integer of at least 0, or a sequence of these; received \(1.5,\)",
+        ),
         ({"counts": ()}, r"counts must be .*received \(\)"),
         ({"counts": (-1,)}, r"counts must be .*received \(-1,\)"),
         ({"draws": 0}, "`draws` must be a positive integer; received 0"),
         ({"seed": -1}, "seed must be at least 0"),
-        ({"inputs": "views"}, "inputs takes .*received 'views'"),
+        ({"inputs": "views"}, r"inputs must be numbers.*received 'views'"),
         ({"inputs": NAN[:0]}, r"B > 0; received the shape \(0, 2, 4, 5\)"),
         ({"inputs": NAN}, "inputs must be finite"),
-        ({"inputs": {"observation": NAN}}, "takes an array and no `memory`; received dict"),
-        ({"memory": np.zeros((1, 3))}, "takes an array and no `memory`; received ndarray and a"),
+        ({"inputs": {"observation": NAN}}, "an array without a `memory` .*; received dict"),
+        ({"memory": np.zeros((1, 3))}, "an array without a `memory` .*; received ndarray and a"),
         ({"network": None}, "`network` must be .*received None"),
-        ({"answers": np.zeros(3, int)}, "`answers` needs a RelationalVQA"),
+        ({"answers": np.zeros(3, int)}, "`answers` must be None for a Q network"),
     ],
 )
 def test_wrong_arguments_for_an_agent_raise_one_error(changes, message):
@@ -285,10 +288,13 @@ def test_wrong_arguments_for_an_agent_raise_one_error(changes, message):
     [
         ({"inputs": np.zeros((3, *IMAGE))}, r'a dict {"images", "questions"}; received ndarray'),
         ({"inputs": {"images": 0}}, r"received \['images'\]"),
-        ({"memory": np.zeros((3, 2))}, "takes no `memory`"),
-        ({"answers": np.zeros((3, 1), int)}, r"one for each picture, \(3,\); received.*\(3, 1\)"),
+        ({"memory": np.zeros((3, 2))}, "`memory` must be None for a RelationalVQA"),
+        ({"answers": np.zeros((3, 1), int)}, r"shape \(3,\), one per picture; received.*\(3, 1\)"),
         ({"answers": [0, 4, 1]}, "answers must be from 0 to 3; received 4"),
-        ({"questions": np.zeros((3, 2, BITS))}, r"`questions` must be \(B, 1, bits\).*\(3, 2, 5\)"),
+        (
+            {"questions": np.zeros((3, 2, BITS))},
+            r"`questions` must have shape \(B, 1, bits\).*\(3, 2, 5\)",
+        ),
         ({"questions": np.zeros((2, 1, BITS))}, r"one for each of B .*\(2, 1, 5\)"),
         ({"questions": np.full((3, 1, BITS), np.inf)}, "questions must be finite"),
     ],
@@ -331,7 +337,7 @@ def test_recurrent_inputs_must_be_finite_numbers():
 @pytest.mark.parametrize("entity", [[3], [-1]])
 def test_attention_rollout_rejects_an_index_out_of_range(entity):
     rounds = [np.full((1, 2, 3, 3), 1 / 3)]
-    with pytest.raises(InvalidInput, match=r"indices of the 3 entities .*received"):
+    with pytest.raises(InvalidInput, match=r"for 3 entities .*received"):
         attention_rollout(rounds, np.array(entity))
-    with pytest.raises(InvalidInput, match="of 0 rounds"):
+    with pytest.raises(InvalidInput, match="in 0 rounds"):
         attention_rollout([], np.array(entity))

@@ -147,7 +147,7 @@ def test_last_episode_gets_the_memory_of_one_that_ended():
     memory = np.array([[5.0], [6.0]])
     player.next_state(memory, None, None, np.array([True, False]))
     np.testing.assert_array_equal(player.changed(memory[1:]), memory[:1])
-    with pytest.raises(InvalidInput, match="at least 2 to shuffle; received 1"):
+    with pytest.raises(InvalidInput, match="at least 2 to shuffle memories; received 1"):
         player.initial_state(1)
 
 
@@ -224,5 +224,5 @@ def test_wrong_arguments_raise_one_error():
         uniform_attention_player(agent_of("lstm"))
     with pytest.raises(InvalidInput, match="at least one MemoryStart; received none"):
         swap_memories(Walker(), task(), starts=())
-    with pytest.raises(InvalidInput, match="must be MemoryStarts; received None"):
+    with pytest.raises(InvalidInput, match="must be MemoryStarts; received the start None"):
         swap_memories(Walker(), task(), starts=[None])

@@ -232,10 +232,10 @@ def test_fit_changes_every_bias():
         ({}, {"edges": np.ones((2, 6, 6, 3))}, r"edge_size=None; received.*\(2, 6, 6, 3\)"),
         ({"edge_size": 3}, {"edges": np.ones((2, 6, 6))}, r"\(B, N, N, E\).*edge_size=3"),
         ({"edge_size": 3}, {}, r"\(B, N, N, E\) with edge_size=3; received None"),
-        ({"max_offset": 2}, {}, r"`grid` must be.*6 of them; received None"),
-        ({"max_offset": 2}, {"grid": (2, 4)}, r"6 of them; received \(2, 4\)"),
+        ({"max_offset": 2}, {}, r"`grid` must be.*6 cells.*; received None"),
+        ({"max_offset": 2}, {"grid": (2, 4)}, r"6 cells.*; received \(2, 4\)"),
         *(
-            ({"max_offset": 2}, {"grid": grid}, "`grid` must be.*6 of them; received")
+            ({"max_offset": 2}, {"grid": grid}, "`grid` must be.*6 cells.*; received")
             for grid in (
                 (np.int64(3), np.int64(3)),
                 (-1, -2),
@@ -248,8 +248,8 @@ def test_fit_changes_every_bias():
                 (6,),
             )
         ),
-        ({}, {"entity": 6}, "`entity` must be one of 6 from 0 up; received 6"),
-        ({}, {"entity": -1}, "`entity` must be one of 6 from 0 up; received -1"),
+        ({}, {"entity": 6}, "`entity` must be an index of the 6 entities; received 6"),
+        ({}, {"entity": -1}, "`entity` must be an index of the 6 entities; received -1"),
         ({}, {"entity": 1.0}, "`entity` must be an integer; received 1.0"),
         ({"norm": "joint"}, {"entity": 1}, "norm='joint', which needs all"),
         *(

@@ -300,7 +300,7 @@ def test_context_after_building_without_one_is_an_error():
     x = np.ones((1, 6, 3), "float32")
     layer = MultiHeadDotProductAttention(2, 3)
     layer(x)
-    with pytest.raises(ValueError, match=r"`context` must be None, as when .*; received one"):
+    with pytest.raises(ValueError, match=r"`context` must be None, as when .*; received a tensor"):
         layer(x, context=x)
 
 

@@ -119,7 +119,7 @@ def test_residual_needs_equal_sizes():
 
 
 def test_bad_modules_are_errors():
-    with pytest.raises(ValueError, match=r"RelationalBlock not built yet; received 3"):
+    with pytest.raises(ValueError, match=r"RelationalBlock that is not built; received 3"):
         RelationalModule(3)
     with pytest.raises(ValueError, match=r"num_rounds.*0"):
         RelationalModule(RelationalBlock(2, 5), num_rounds=0)

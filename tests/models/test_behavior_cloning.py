@@ -69,7 +69,7 @@ def test_members_train_on_parts_of_a_batch_and_play_their_mean():
     np.testing.assert_allclose(played, np.mean(apart, axis=0), atol=1e-6)
     trained = keras.ops.convert_to_numpy(model(window, training=True)["action"]).reshape(-1, 3)
     np.testing.assert_allclose(trained, np.concatenate([apart[0][:5], apart[1][5:]]), atol=1e-6)
-    with pytest.raises(InvalidInput, match="multiple of 3 steps"):
+    with pytest.raises(InvalidInput, match="multiple of members=3"):
         BehaviorCloning(4, 3, members=3)(window, training=True)
 
 

@@ -218,5 +218,7 @@ def test_bad_inputs_are_errors():
         DecisionTransformer(S, A)({name: x[name] for name in ("states", "actions")})
     with pytest.raises(ValueError, match="`actions` must be of the shape"):
         DecisionTransformer(S, A + 1)(x)
-    with pytest.raises(ValueError, match=r"`mask` must be of .*\(2, 6\); received \(1, 6\)"):
+    with pytest.raises(
+        ValueError, match=r"`mask` must have the shape of .*\(2, 6\); received \(1, 6\)"
+    ):
         DecisionTransformer(S, A)({**x, "mask": x["mask"][:1]})

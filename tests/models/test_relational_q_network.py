@@ -322,7 +322,10 @@ def test_single_observation_equals_its_row_of_a_batch(preset):
         ({"conv_kernel_size": 0}, "conv_kernel_size.*0"),
         ({"conv_padding": "full"}, "conv_padding.*same.*top_left.*'full'"),
         ({"readout": "mean"}, "readout.*flatten.*'mean'"),
-        ({"readout": "max", "readout_cell": AGENT}, r"readout_cell.*'max'; received \(3, 6\)"),
+        (
+            {"readout": "max", "readout_cell": AGENT},
+            r"readout_cell.*\(3, 6\) and readout='max'",
+        ),
         ({"readout": "cell", "readout_cell": None}, "readout_cell.*'cell'; received None"),
         ({"readout": "feature"}, "readout_feature.*'feature'; received None"),
         ({"readout": "cell"}, "readout_cell.*'cell'; received None"),

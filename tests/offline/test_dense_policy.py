@@ -170,7 +170,7 @@ def test_invalid_files_are_errors(tmp_path):
     (tmp_path / "text.npz").write_text("no weights")
     (tmp_path / "empty.npz").write_text("")
     for name in ("array.npz.npy", "text.npz", "empty.npz", "none.npz"):
-        with pytest.raises(InvalidInput, match=f"{name} must be a file of np.savez that holds"):
+        with pytest.raises(InvalidInput, match=f"{name} must be a file of np.savez that contains"):
             DensePolicy.load(tmp_path / name)
 
 

@@ -187,7 +187,7 @@ def test_scores_of_another_target_do_not_count(tmp_path):
 
 def test_best_weights_that_cannot_be_read_are_one_error(tmp_path):
     (tmp_path / "best.npz").write_bytes(b"PK none")
-    with pytest.raises(InvalidInput, match=r"best.npz cannot be read .*remove it"):
+    with pytest.raises(InvalidInput, match=r"best.npz cannot be read .*Remove it"):
         BestWeights(tmp_path / "best.npz", behavior_cloning())
 
 

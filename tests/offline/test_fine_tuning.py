@@ -225,7 +225,7 @@ def test_a_run_resumes_with_the_first_or_the_last_weights(tmp_path):
     for a, b in zip(network.get_weights(), again.get_weights()):
         np.testing.assert_array_equal(a, b)
     network.set_weights(trained)  # neither the first ones nor the last
-    with pytest.raises(InvalidInput, match="must have the weights from before the fine-tuning or"):
+    with pytest.raises(InvalidInput, match="must have its weights from before the fine-tuning"):
         fine_tune(data, network, scaling, TRAINING, config(tmp_path))
     for a, b in zip(network.get_weights(), trained):
         np.testing.assert_array_equal(a, b)

@@ -96,10 +96,13 @@ def test_reweight_multiplies_the_probabilities():
     ("factors", "message"),
     [
         (np.ones(4), r"one number per step, \(5,\); received the shape \(4,\)"),
-        (np.array([1.0, 1.0, -1.0, 1.0, 1.0]), "`factors` must be at least 0, .* received -1 to 1"),
-        (np.array([1.0, 1.0, np.nan, 1.0, 1.0]), "received nan to nan"),
-        (np.zeros(5), "their sum positive and finite, .* received 0 to 0"),
-        (np.full(5, 1e308), r"received 1e\+308 to 1e\+308"),
+        (
+            np.array([1.0, 1.0, -1.0, 1.0, 1.0]),
+            "at least 0, .* received factors from -1 to 1",
+        ),
+        (np.array([1.0, 1.0, np.nan, 1.0, 1.0]), "received factors from nan to nan"),
+        (np.zeros(5), "positive and finite; received factors from 0 to 0"),
+        (np.full(5, 1e308), r"received factors from 1e\+308 to 1e\+308"),
     ],
 )
 def test_reweight_refuses_invalid_factors_and_keeps_the_probabilities(factors, message):

@@ -65,7 +65,7 @@ def test_hidden_files_of_git_are_ignored(hub):
     (cache / ".gitattributes").write_text("*.h5 filter=lfs")
     assert pretrained_folder(folder) == folder
     (cache / "policy" / ".hidden").write_text("?")
-    with pytest.raises(InvalidInput, match=r"damaged, missing or new: policy/\.hidden"):
+    with pytest.raises(InvalidInput, match=r"damaged, missing or not listed: policy/\.hidden"):
         pretrained_folder(folder)
 
 
@@ -76,7 +76,7 @@ def test_other_downloaded_policies_are_errors(hub, load):
     (cache / "samples.mp4").write_bytes(b"a film")
     load("hf://owner/name")
     shutil.copytree(cache / "policy/1", cache / "policy/2")
-    with pytest.raises(InvalidInput, match=r"damaged, missing or new: policy/2/"):
+    with pytest.raises(InvalidInput, match=r"damaged, missing or not listed: policy/2/"):
         load("hf://owner/name")
 
 

@@ -223,13 +223,13 @@ def flip(file):
 def test_damaged_file_is_an_error(copied, file, damage):
     flip(copied / file) if damage == "changed" else (copied / file).unlink()
     for load in (RelationalQNetwork.from_preset, rrl_tf.load_policy):
-        with pytest.raises(InvalidInput, match=f"damaged, missing or new: {file}"):
+        with pytest.raises(InvalidInput, match=f"damaged, missing or not listed: {file}"):
             load(copied)
 
 
 def test_new_file_is_an_error(copied):
     (copied / "more.txt").write_text("?")
-    with pytest.raises(InvalidInput, match=r"damaged, missing or new: more\.txt"):
+    with pytest.raises(InvalidInput, match=r"damaged, missing or not listed: more\.txt"):
         pretrained_folder(copied)
 
 
@@ -249,7 +249,9 @@ DEEP = "[" * 100_000 + "]" * 100_000
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"class": "x"}', DEEP], ids=shortened)
 def test_bad_metadata_is_an_error(copied, content):
     (copied / "metadata.json").write_text(content)
-    with pytest.raises(InvalidInput, match=r"metadata\.json .*must be as save_to_preset writes"):
+    with pytest.raises(
+        InvalidInput, match=r"metadata\.json .*must be a file that save_to_preset wrote"
+    ):
         pretrained_folder(copied)
 
 

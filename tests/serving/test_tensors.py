@@ -95,7 +95,7 @@ def broken(dtype="float32", sizes=(2,), unknown_rank=False, **fields):
         (tensor_pb2.TensorProto(dtype=999), "999"),
         (broken("resource"), "DT_RESOURCE"),
         (broken(sizes=(-1,)), r"\[-1\]"),
-        (broken(unknown_rank=True), "definite"),
+        (broken(unknown_rank=True), "fully defined"),
         (broken(float_val=[1, 2, 3]), "holds 3"),
         (broken(tensor_content=bytes(4)), "holds 1"),
         (broken(tensor_content=bytes(5)), "5 bytes"),

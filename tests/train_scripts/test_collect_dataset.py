@@ -92,7 +92,7 @@ def test_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
     assert len(data.episodes) == 2
     write_policy(tmp_path / "other.npz", 3, 1)
     (tmp_path / "mine.npz").write_bytes((tmp_path / "other.npz").read_bytes() + b" ")
-    with pytest.raises(InvalidInput, match=r"holds .*; choose another name"):
+    with pytest.raises(InvalidInput, match=r"must contain this recording.*Choose another ID"):
         collect_dataset.main(config)
 
 
@@ -149,7 +149,7 @@ def test_policy_of_an_export_is_recorded(tmp_path):
     assert collect_dataset.main(config) == pathlib.Path(data.name.removeprefix("minari:"))
     network.set_weights([-lean, np.zeros(2)])
     export_policy(tmp_path / "export", network, lambda x: x, (4,), "float32")
-    with pytest.raises(InvalidInput, match=r"export [0-9a-f]{8} .*; choose another name"):
+    with pytest.raises(InvalidInput, match=r"export [0-9a-f]{8} .*Choose another ID"):
         collect_dataset.main(config)
     wrong = dataclasses.replace(config, env="Acrobot-v1", dataset="tests/wrong-v0")
     with pytest.raises(InvalidInput, match=r"`observation` must have shape .*4"):
@@ -176,7 +176,7 @@ def test_decision_transformer_cannot_record(tmp_path):
     scaling = Scaling(np.zeros(4), np.ones(4), 1.0, target_return=500.0)
     export_decision_transformer(tmp_path, model, scaling, (4,))
     config = dataclasses.replace(CARTS, policies=(str(tmp_path),), folder=str(tmp_path / "data"))
-    with pytest.raises(InvalidInput, match=r"`act` needs a policy with .* one input"):
+    with pytest.raises(InvalidInput, match=r"`act` needs a policy whose .* one input"):
         collect_dataset.main(config)
     assert not (tmp_path / "data").exists()
 
@@ -195,7 +195,7 @@ def test_decision_transformer_cannot_record(tmp_path):
         ({"steps": 9}, "either episodes or steps; received 1000000000 and 9"),
         ({"recipe": "pendulum"}, "a recipe has its own env; received 'CartPole-v1'"),
         ({"recipe": "walker"}, r"`recipe` must be one of \('walker2d-medium', "),
-        ({"dataset": "cartpole"}, "the data set's ID must be NAMESPACE/NAME-vN"),
+        ({"dataset": "cartpole"}, "the dataset ID must be NAMESPACE/NAME-vN"),
     ],
 )
 def test_errors_before_the_recording_leave_no_folder(tmp_path, changes, message):

@@ -177,16 +177,16 @@ def test_masked_rows_of_zeros_are_drawn():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"frame": np.zeros((40, 40), np.uint8)}, r"frame .*\(40, 40\)"),
-        ({"view": np.zeros((7, 7, 4), np.uint8)}, r"view .*\(7, 7, 4\)"),
-        ({"frame": np.zeros((4, 4, 3), np.float32)}, "frame .*float32"),
-        ({"scores": np.zeros((1, 1, 49, 49))}, r"scores .*\(1, 1, 49, 49\)"),
-        ({"scores": np.zeros((1, 48, 48))}, r"scores .*\(1, 48, 48\)"),
+        ({"frame": np.zeros((40, 40), np.uint8)}, r"`frame` .*\(40, 40\)"),
+        ({"view": np.zeros((7, 7, 4), np.uint8)}, r"`view` .*\(7, 7, 4\)"),
+        ({"frame": np.zeros((4, 4, 3), np.float32)}, "`frame` .*float32"),
+        ({"scores": np.zeros((1, 1, 49, 49))}, r"`scores` .*\(1, 1, 49, 49\)"),
+        ({"scores": np.zeros((1, 48, 48))}, r"`scores` .*\(1, 48, 48\)"),
         ({"scores": {"round_2": np.zeros((49, 49))}}, r"round_2.*\(49, 49\)"),
         ({"scores": {}}, "at least one round"),
         ({"cells": {}}, "at least one cell"),
         ({"cells": {"key": (7, 0)}}, r"'key' at \(7, 0\)"),
-        ({"unseen": np.zeros((5, 5), bool)}, r"unseen .*\(5, 5\)"),
+        ({"unseen": np.zeros((5, 5), bool)}, r"`unseen` .*\(5, 5\)"),
     ],
 )
 def test_invalid_input_raises(changed, message):
@@ -268,5 +268,5 @@ def test_attention_over_a_frame_names_a_bad_shape():
         frame_attention_figure(frame, {}, (3, 4))
     with pytest.raises(ValueError, match=r"\(rows, columns\); received shape \(4,\)"):
         overlay(frame, np.ones(4))
-    with pytest.raises(ValueError, match="frame must be uint8"):
+    with pytest.raises(ValueError, match="`frame` must be uint8"):
         overlay(frame.astype("float32"), np.ones((2, 2)))

@@ -144,7 +144,7 @@ def test_robustness_figure_legend_names_all_that_is_drawn(seeds, references):
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: learning_curves({}, "y"), r"curves must hold at least one curve; received \{\}"),
+        (lambda: learning_curves({}, "y"), r"`curves` must have at least one curve; received \{\}"),
         (
             lambda: learning_curves({"a": (np.arange(3), np.zeros((2, 4)))}, "y"),
             r"curves\['a'\].*\(seeds, 3\); received shape \(2, 4\)",

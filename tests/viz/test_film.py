@@ -173,15 +173,15 @@ def test_gif_has_all_images_with_their_durations(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"frames": np.zeros((4, 8, 8, 3), np.uint8)}, r"frames .*\(5,\).*\(4,\)"),
-        ({"frames": np.zeros((8, 8, 3), np.uint8)}, r"frames .*\(8, 8, 3\)"),
-        ({"scores": np.zeros((2, 49, 49))}, r"scores .*\(2, 49, 49\)"),
-        ({"q_values": np.zeros((4, 5))}, r"q_values .*\(4, 3\).*\(4, 5\)"),
-        ({"actions": np.array([0, 1, 2, 3])}, r"0\.\.2"),
+        ({"frames": np.zeros((4, 8, 8, 3), np.uint8)}, r"`frames` .*\(5,\).*\(4,\)"),
+        ({"frames": np.zeros((8, 8, 3), np.uint8)}, r"`frames` .*\(8, 8, 3\)"),
+        ({"scores": np.zeros((2, 49, 49))}, r"`scores` .*\(2, 49, 49\)"),
+        ({"q_values": np.zeros((4, 5))}, r"`q_values` .*\(4, 3\).*\(4, 5\)"),
+        ({"actions": np.array([0, 1, 2, 3])}, "from 0 to 2"),
         ({"actions": np.zeros(4)}, "integers.*float64"),
-        ({"rewards": np.zeros(5)}, r"rewards .*\(5,\)"),
+        ({"rewards": np.zeros(5)}, r"`rewards` .*\(5,\)"),
         ({"cells": [{"agent": (3, 6)}]}, "cells"),
-        ({"cells": [{"key": (3, 6)}] * 4}, r"cells\[0\] must have 'agent'; received"),
+        ({"cells": [{"key": (3, 6)}] * 4}, r"cells\[0\]` must have the label 'agent'; received"),
     ],
 )
 def test_film_names_invalid_arguments(changed, message):
@@ -352,19 +352,22 @@ def test_gates_figure_without_entities_has_gates_only():
         ),
         (
             lambda: EpisodeMemory(("a",), {}, np.ones((3, 1, 1, 5)), ("a", "b"), (2, 2)),
-            "called 'view'; received",
+            "`entities` must have .view. once .* received",
         ),
         (
             lambda: EpisodeMemory(("a",), {"input": np.ones((2, 1))}, np.ones((3, 1, 1, 1)), "a"),
             r"\(3, 1\); received shape \(2, 1\)",
         ),
-        (lambda: film(**episode(3), memory=lstm(4)), r"memory of .* shape \(3,\); received \(4,\)"),
+        (
+            lambda: film(**episode(3), memory=lstm(4)),
+            r"`memory` must .* received \(4,\)",
+        ),
         (lambda: gates_figure(lstm(4), [{}] * 3), "must be 4 dicts, .* received 3"),
         (
             lambda: gates_figure(window(attention(4, 2, 1, 16)), [{}] * 4),
-            r"expected a gate of .*; received \[\]",
+            r"must have at least one gate of .*; received \[\]",
         ),
-        (lambda: lstm().to_cells(), "received grid=None"),
+        (lambda: lstm().to_cells(), "`grid` must be set .* received None"),
     ],
 )
 def test_episode_memory_names_invalid_arguments(make, message):

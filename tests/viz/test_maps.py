@@ -176,12 +176,12 @@ RIGHT = (np.zeros((2, 5, 5)), np.zeros(5))
 @pytest.mark.parametrize(
     ("draw", "arguments", "message"),
     [
-        (digits_figure, (np.zeros((2, 3)), ["a", "b"]), "images must have shape"),
-        (digits_figure, (np.zeros((2, 3, 3)), ["a"]), "as many titles; received 1"),
+        (digits_figure, (np.zeros((2, 3)), ["a", "b"]), "`images` must have shape"),
+        (digits_figure, (np.zeros((2, 3, 3)), ["a"]), "`titles` must be 2 strings, .*received 1"),
         (
             digits_figure,
             (np.zeros((2, 3, 3)), ["a", "b"], {"m": np.zeros((1, 2, 2))}),
-            r"maps\['m'\] must have",
+            r"maps\['m'\]` must have",
         ),
         (questions_figure, (IMAGES[..., 0], ["one", "two"], {}, 12), r"\(2, 75, 75\)"),
         (
@@ -193,37 +193,37 @@ RIGHT = (np.zeros((2, 5, 5)), np.zeros(5))
         (
             memory_attention_figure,
             (np.ones((2, 1, 3, 3)), "ab", "xy"),
-            "entities must be 3 names.*'ab'",
+            "`entities` must be 3 names.*'ab'",
         ),
         (
             memory_attention_figure,
             (np.ones((2, 1, 3, 3)), "abc", "x"),
-            "steps must be 2 names.*'x'",
+            "`steps` must be 2 names.*'x'",
         ),
         (
             memory_attention_figure,
             (np.ones((2, 1, 3, 3)), "abc", "xy", 4),
-            "queries must be 1 to 3.*4",
+            "`queries` must be from 1 to 3.*4",
         ),
         (
             graph_attention_figure,
             (PATH[:3], 0, np.ones(5), {"r": RIGHT}),
-            r"edges must have shape \(N, N\).*\(3, 5\)",
+            r"`edges` must have shape \(N, N\).*\(3, 5\)",
         ),
         (
             graph_attention_figure,
             (np.triu(PATH), 0, np.ones(5), {"r": RIGHT}),
-            "edges must be symm",
+            "`edges` must be symm",
         ),
         (
             graph_attention_figure,
             (PATH, 5, np.ones(5), {"r": RIGHT}),
-            "marked must be one of 5.* 5",
+            "`marked` must be from 0 to 4.* 5",
         ),
         (
             graph_attention_figure,
             (PATH, 0, np.ones(4), {"r": RIGHT}),
-            r"connected must have .*\(4,\)",
+            r"`connected` must have .*\(4,\)",
         ),
         (graph_attention_figure, (PATH, 0, np.ones(5), {}), "at least one round"),
         (

@@ -49,7 +49,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
     "images", [np.zeros((4, 4, 3), np.uint8), np.zeros((0, 4, 4, 3), np.uint8)]
 )
 def test_save_film_names_a_bad_shape(images, tmp_path):
-    with pytest.raises(ValueError, match="images must have shape"):
+    with pytest.raises(ValueError, match="`images` must have shape"):
         save_film(images, tmp_path / "film.gif")
     assert not list(tmp_path.iterdir())
 

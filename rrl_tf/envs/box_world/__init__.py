@@ -1,4 +1,4 @@
-"""Box-World: environment, levels and task, and its form as TensorFlow operations."""
+"""Define Box-World: environment, levels, task, and the environment as TensorFlow operations."""
 
 from rrl_tf._lazy import lazy_attributes
 

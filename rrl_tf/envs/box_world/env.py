@@ -1,4 +1,4 @@
-"""Box-World: keys open boxes with further keys, and one of the boxes holds the gem."""
+"""Define Box-World, in which an agent opens boxes with keys until it finds the gem."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ ACTION_NAMES = ("up", "down", "left", "right")
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 AGENT = 4
-"""Kind of the agent's cell in observations, after floor, key, lock and gem."""
+"""Kind of the agent's cell in observations; kinds 0 to 3 are floor, key, lock and gem."""
 
-# Byte of a cell → (kind, colour) in observations: a distractor's lock looks like any lock.
+# Byte of a cell → (kind, colour) in observations. Locks of distractors look like other locks.
 LOOKS = np.stack(np.divmod(np.arange(256), COLOURS + 1), axis=-1).astype(np.uint8)
 LOOKS[LOOKS[:, 0] == DISTRACTOR, 0] = LOCK
 
@@ -44,29 +44,34 @@ _FLOOR, _AGENT, _GEM = (np.full(3, grey, np.uint8) for grey in (204, 72, 255))
 class BoxWorld(gymnasium.Env):
     """Zambaldi et al.'s Box-World, with the rules of the authors' code.
 
-    A room contains a loose key, boxes and an agent that moves one cell at a time. Stepping onto a
-    key takes it and discards the held one. Stepping onto a lock with a key of its colour opens it
-    and uses up the key. A lock closes the cell to its left until it is open. The rewards are 1 for
-    a box that leads to the gem, -1 for any other, which ends the episode, and 10 for the gem, which
-    also ends it.
+    A room contains a loose key, boxes and an agent that moves one cell at a time. A box is a lock
+    with its content, a key or the gem, in the cell to the left.
 
-    Observations are `(size, size, 2)` uint8, axes (row, column) and channels (kind, colour): kinds
-    are 0 floor, 1 key, 2 lock, 3 gem and 4 the agent, whose colour is that of its key; colours are
-    1 to `num_colours`, 0 is none. The last `info` of an episode contains `"success"`, whether the
-    agent reached the gem.
+    - An agent that moves onto a key takes it and discards the key that it holds.
+    - An agent that holds a key of the lock's colour can move onto the lock. This opens the box and
+      uses up the key.
+    - The content of a box cannot be taken until the box is open.
+    - The reward is 1 for opening a box on the way to the gem and 10 for taking the gem, which ends
+      the episode. Opening any other box (a distractor) gives -1 and also ends the episode.
+
+    Observations are `(size, size, 2)` uint8 with axes (row, column) and channels (kind, colour).
+    Kinds are 0 floor, 1 key, 2 lock, 3 gem and 4 agent. Colours are 1 to `num_colours`, or 0 for
+    none; the agent's colour is that of the key that it holds. The last `info` of an episode
+    contains `"success"`, which is true if the agent took the gem.
 
     Args:
-        size, goal_length, num_distractors, **options: the levels, as in `BoxWorldLevels`.
-        max_steps: time limit of an episode.
+        size, goal_length, num_distractors, **options: arguments of `BoxWorldLevels`.
+        max_steps: time limit of an episode in steps.
         render_mode: `"rgb_array"` or `None`.
 
     Attributes:
-        agent_code, unseen_code: kinds of the agent and of the floor, which `gymnasium_task` uses.
+        agent_code, unseen_code: kinds of the agent and of the floor, for `gymnasium_task`; networks
+            then mask floor cells in attention.
         levels: the `BoxWorldLevels` from which episodes are drawn.
         start: the `BoxWorldStart` of this episode.
 
     Raises:
-        InvalidInput: if a number is not possible.
+        InvalidInput: if a number is out of range.
 
     Example:
         >>> env = gymnasium.make("rrl_tf/BoxWorld-v0", size=8, goal_length=2, num_distractors=1)
@@ -93,7 +98,7 @@ class BoxWorld(gymnasium.Env):
     ) -> None:
         self.levels = BoxWorldLevels(size, goal_length, num_distractors, **options)
         rng = np.random.default_rng(0)
-        for _ in range(_DRAWN_FIRST):  # raises if there are hardly any such levels
+        for _ in range(_DRAWN_FIRST):  # raises an error if levels do not fit or are rarely found
             self.levels.draw(rng)
         self.max_steps = positive_int("max_steps", max_steps)
         self.render_mode = one_of("render_mode", render_mode, (None, "rgb_array"))
@@ -110,8 +115,8 @@ class BoxWorld(gymnasium.Env):
         """Begin an episode, at `options["start"]` if it is given.
 
         Raises:
-            InvalidInput: if there is another option, or a start of another size or with more
-                colours; the episode then continues unchanged.
+            InvalidInput: if `options` has another key, or the start has another size or too many
+                colours. The current episode then continues.
         """
         start = reset_option("start", options)
         requested = None if start is None else self.levels.checked(start)
@@ -127,8 +132,8 @@ class BoxWorld(gymnasium.Env):
         """Move up, down, left or right.
 
         Raises:
-            gymnasium.error.ResetNeeded: before the first reset, or after an episode has terminated;
-                a truncated episode can continue.
+            gymnasium.error.ResetNeeded: before the first reset, or after an episode has terminated.
+                A truncated episode can continue.
             InvalidInput: if `action` is not an action.
         """
         if self._is_over:
@@ -139,12 +144,12 @@ class BoxWorld(gymnasium.Env):
         reward, terminated = self._move(*MOVES[action])
         self._steps += 1
         truncated = self._steps >= self.max_steps
-        self._is_over = terminated  # a caller may ignore the time limit
+        self._is_over = terminated  # not if truncated, because a caller may ignore the time limit
         info = {"success": terminated and reward > 0} if terminated or truncated else {}
         return self.observe(), reward, terminated, truncated, info
 
     def _move(self, down, right):
-        """Apply the rules of the authors' player, keys, locks and gem: (reward, terminated)."""
+        """Apply the rules of the authors' code and return (reward, terminated)."""
         row, column = self._agent[0] + down, self._agent[1] + right
         size = self.start.size
         if not (0 <= row < size and 0 <= column < size):
@@ -170,14 +175,16 @@ class BoxWorld(gymnasium.Env):
         return seen
 
     def state_key(self) -> tuple[Any, ...]:
-        """Return a tuple that is equal for two states exactly if they have the same future.
+        """Return a key; two states have equal keys if and only if they have the same future.
 
-        The step count is not part of it.
+        The key does not include the step count.
         """
         return self._cells.tobytes(), self._agent, self._held
 
     def render(self) -> np.ndarray | None:
-        """Return the room with its walls, `(height, width, 3)` uint8; the held key is top left.
+        """Return an RGB image of the room and its walls; the held key is in the top left corner.
+
+        The shape is `(height, width, 3)`, uint8. Without a `render_mode`, the result is `None`.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
@@ -192,7 +199,7 @@ class BoxWorld(gymnasium.Env):
         return picture
 
     def render_room(self) -> np.ndarray:
-        """Return the room without walls as an RGB image, 16 pixels per cell."""
+        """Return an RGB image of the room without walls, with 16 x 16 pixels per cell."""
         rows = [
             np.concatenate([self._tile(int(kind), int(colour)) for kind, colour in row], axis=1)
             for row in self.observe()
@@ -201,7 +208,7 @@ class BoxWorld(gymnasium.Env):
 
     def _tile(self, kind, colour):
         """Draw a cell: a lock has a keyhole, the agent a square in the colour of its key."""
-        # The pale colours of the authors' wheel, brightened.
+        # The hues are those of the authors' code, in brighter shades.
         rgb = colorsys.hsv_to_rgb((colour - 1) / self.levels.num_colours, 0.62, 0.9)
         paint = np.round(255 * np.array(rgb)).astype(np.uint8)
         tile = np.empty((_TILE, _TILE, 3), np.uint8)

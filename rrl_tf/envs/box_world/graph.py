@@ -1,4 +1,4 @@
-"""Box-World as TensorFlow operations: a batch of environments in eager mode, graphs and XLA."""
+"""Define Box-World as TensorFlow operations, which run eagerly, in graphs and with XLA."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _REWARDS = np.array([REWARDS.get(kind, 0.0) for kind in range(DISTRACTOR + 1)], 
 
 
 class BoxWorldState(NamedTuple):
-    """The state of E environments of N cells each: int32 tensors, or NumPy arrays.
+    """The state of E environments of N cells each, as int32 tensors or NumPy arrays.
 
     Attributes:
-        cells: `(E, N)`, bytes as in `BoxWorldStart`.
-        agent: `(E,)`, number of the agent's cell, row by row.
+        cells: `(E, N)`, codes of the cells as in `BoxWorldStart`.
+        agent: `(E,)`, number of the agent's cell, counted row by row.
         held: `(E,)`, colour of the held key, or 0.
         steps: `(E,)`, number of steps taken in this episode.
     """
@@ -46,14 +46,15 @@ class BoxWorldState(NamedTuple):
 class BoxWorldGraph:
     """`BoxWorld` for E environments as pure functions of tensors.
 
-    Every step equals that of `BoxWorld`. New episodes are drawn uniformly from a pool of levels
-    that the generator of `BoxWorld` draws once, in NumPy.
+    A step gives the same result as in `BoxWorld`. New episodes are drawn uniformly from a pool of
+    levels. `BoxWorldLevels` generates the pool once, in NumPy.
 
     Args:
         pool: number of levels in the pool.
-        pool_seed: seed of the pool. The levels differ from those of any seed of `BoxWorld.reset`
-            below 2**32, which evaluations use.
-        reset_on_truncation: `False` ignores the time limit: `truncated` is never true.
+        pool_seed: seed of the pool. Its random numbers differ from those of `BoxWorld.reset` for
+            any seed below 2**32, so evaluations use other levels.
+        reset_on_truncation: whether a time limit ends an episode. If `False`, `truncated` is always
+            false.
         **options: arguments of `BoxWorld`.
 
     Attributes:
@@ -62,7 +63,7 @@ class BoxWorldGraph:
         time_limit: number of steps after which an episode is truncated.
 
     Raises:
-        InvalidInput: if a number is not possible.
+        InvalidInput: if a number is out of range.
 
     Example:
         >>> env = BoxWorldGraph(pool=1000, size=8, goal_length=2, num_distractors=1)
@@ -92,9 +93,9 @@ class BoxWorldGraph:
 
     @functools.cached_property
     def _pool(self):
-        """The levels' cells `(P, N)` and agents `(P,)`; not needed to play given starts."""
+        """Cells `(P, N)` and agents `(P,)` of the pool, made when an episode is first drawn."""
         rng = np.random.default_rng((self.pool_seed, 1))
-        with tf.init_scope():  # once, and not as constants of the function that needs them first
+        with tf.init_scope():  # the first use may be inside a `tf.function`
             state = self.state_of(self.levels.draw(rng) for _ in range(self.pool))
             return tf.cast(state.cells, tf.uint8), state.agent
 
@@ -103,8 +104,8 @@ class BoxWorldGraph:
 
         Args:
             num_envs: E, a Python integer.
-            seed: two integers or an integer tensor `(2,)`; the same pair gives the same episodes,
-                compiled or not.
+            seed: two integers or an integer tensor `(2,)`. The same pair always gives the same
+                episodes, in eager mode and in compiled functions.
         """
         cells, agents = self._pool
         drawn = tf.random.stateless_uniform(
@@ -116,7 +117,7 @@ class BoxWorldGraph:
         """Return the state of E episodes that begin at E given starts.
 
         Raises:
-            InvalidInput: if there is no start, or one of another size or with more colours.
+            InvalidInput: if there is no start, or a start has another size or too many colours.
         """
         starts = tuple(map(self.levels.checked, starts))
         if not starts:
@@ -145,7 +146,7 @@ class BoxWorldGraph:
 
         Returns:
             `(state, observation, reward, terminated, truncated)`: the next state, its observation
-            `(E, size, size, 2)` uint8, rewards `(E,)` float32, and two bools `(E,)`.
+            `(E, size, size, 2)` uint8, rewards `(E,)` float32, and two bool tensors `(E,)`.
         """
         state = BoxWorldState(*map(tf.convert_to_tensor, state))
         target, inside = self._target(state.agent, action)
@@ -170,18 +171,22 @@ class BoxWorldGraph:
         return state, self.observe(state), reward, terminated, truncated
 
     def succeeded(self, reward: Tensor, terminated: Tensor) -> Tensor:
-        """Return which episodes end with the gem and not with a distractor."""
+        """Return, `(E,)` bool, whether each environment's step ends its episode with the gem."""
         return terminated & (reward > 0)
 
     def state_key(self, state: BoxWorldState) -> Tensor:
-        """Return int64 `(E,)`, equal for two states of an episode with the same future."""
-        # Steps only empty cells, so within an episode equal counts mean equal cells.
+        """Return keys int64 `(E,)`; states of an episode with equal keys have the same future."""
+        # Steps can only empty cells. Two states of an episode with the same number of objects
+        # therefore have the same cells.
         left = tf.math.count_nonzero(state.cells, axis=1)
         key = left * self.size**2 + tf.cast(state.agent, tf.int64)
         return key * (COLOURS + 1) + tf.cast(state.held, tf.int64)
 
     def _target(self, agent, action):
-        """Return the cell that an action leads to, `(E,)`, and whether it is in the room."""
+        """Return the cell that an action leads to, and whether it is in the room, both `(E,)`.
+
+        Outside of the room, the cell is the agent's own.
+        """
         down, right = tf.unstack(tf.gather(tf.constant(MOVES, tf.int32), action), axis=1)
         row, column = agent // self.size + down, agent % self.size + right
         inside = (row >= 0) & (row < self.size) & (column >= 0) & (column < self.size)
@@ -194,7 +199,7 @@ def _begin(cells, agent):
 
 
 def _at(cell, cells):
-    """Return a mask of `cells` `(E, N)` that is true at the cells with these numbers `(E,)`."""
+    """Return a mask `(E, N)` that is true at the cell number `cell` `(E,)` of each environment."""
     return cell[:, None] == tf.range(cells.shape[1])
 
 

@@ -1,4 +1,4 @@
-"""Box-World's levels: their starts, and the generator that draws them."""
+"""Define the levels of Box-World and the generator that draws them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rrl_tf._arguments import (
 )
 from rrl_tf.errors import InvalidInput
 
-# A cell is one byte: its kind, and in the lower five bits its colour, 0 for none.
+# A cell is one byte. The upper three bits are its kind, the lower five its colour or 0.
 FLOOR, KEY, LOCK, GEM, DISTRACTOR = range(5)
 COLOUR_BITS = 5
 COLOURS = 2**COLOUR_BITS - 1
@@ -32,7 +32,11 @@ _COLOURINGS = 2000
 
 
 def cell_code(kind: int, colour: int = 0) -> int:
-    """Return the byte of a cell.
+    """Return the byte that encodes a cell.
+
+    Args:
+        kind: `FLOOR`, `KEY`, `LOCK`, `GEM` or `DISTRACTOR` (the lock of a distractor).
+        colour: number of the colour, from 1 up; 0 is none.
 
     Example:
         >>> cell_code(KEY, 3) >> COLOUR_BITS == KEY, cell_code(KEY, 3) & COLOURS
@@ -47,12 +51,13 @@ class BoxWorldStart:
 
     Args:
         size: side of the room in cells, without its walls.
-        cells: `size * size` bytes of `cell_code`, row by row: floor, keys, the gem, locks, and the
-            locks of distractors. A lock closes the cell to its left.
-        agent: (row, column) of the agent.
+        cells: `size * size` values of `cell_code` as bytes, row by row. A lock closes the cell to
+            its left, which contains a key or the gem.
+        agent: (row, column) of the agent, on the floor.
 
     Raises:
-        InvalidInput: if the cells or the agent's cell are not possible.
+        InvalidInput: if `cells` has another length or an unknown code, or the agent is not on the
+            floor.
 
     Example:
         >>> start = BoxWorldStart(2, bytes([0, 0, cell_code(GEM), cell_code(LOCK, 1)]), (0, 0))
@@ -67,12 +72,12 @@ class BoxWorldStart:
     def __post_init__(self):
         try:
             is_possible = self._is_possible()
-        except (TypeError, ValueError):  # not bytes, or not a pair
+        except (TypeError, ValueError):  # `cells` is not bytes, or `agent` is not a pair
             is_possible = False
         if not is_possible:
             raise InvalidInput(
-                "a Box-World episode starts with size * size bytes of cells and an agent on the "
-                f"floor; received {self!r}"
+                "a BoxWorldStart must have size * size bytes of cells and an agent on the floor; "
+                f"received {self!r}"
             )
 
     def _is_possible(self):
@@ -88,12 +93,12 @@ class BoxWorldStart:
 
     @property
     def max_colour(self) -> int:
-        """The largest colour of any cell."""
+        """The largest number of a colour in any cell."""
         return max(code & COLOURS for code in self.cells)
 
     @functools.cached_property
     def boxes(self) -> tuple[tuple[int, int, bool], ...]:
-        """(colour of the lock, colour of the key or 0 for the gem, is a distractor) of each box."""
+        """All boxes, as (colour of the lock, colour of the key or 0 for the gem, is_distractor)."""
         cells = np.frombuffer(self.cells, np.uint8).reshape(self.size, self.size)
         kinds, colours = np.divmod(cells, COLOURS + 1)
         behind = np.pad(colours, ((0, 0), (1, 0)))[:, :-1]  # 0 at the left end of a row
@@ -103,25 +108,25 @@ class BoxWorldStart:
 
     @property
     def pairs(self) -> frozenset[tuple[int, int]]:
-        """(colour of the lock, colour of the key) of all boxes except the gem's."""
+        """The pairs (colour of the lock, colour of the key) of all boxes that contain a key."""
         return frozenset((lock, key) for lock, key, _ in self.boxes if key)
 
     @property
     def solution_pairs(self) -> frozenset[tuple[int, int]]:
-        """The pairs of the boxes that lead to the gem."""
+        """The `pairs` of the boxes on the way to the gem."""
         return frozenset((lock, key) for lock, key, wrong in self.boxes if key and not wrong)
 
 
 def held_out_pairs(num_colours: int = 20, fraction: float = 0.2, seed: int = 0) -> frozenset[Any]:
-    """Return the pairs (colour of a lock, colour of its key) that training levels never contain.
+    """Return the pairs (colour of a lock, colour of the key in its box) excluded from training.
 
     Args:
-        num_colours: C; colours are 1 to C.
-        fraction: fraction of the C(C - 1) pairs of two colours.
-        seed: selects the pairs.
+        num_colours: number of colours C; colours are 1 to C.
+        fraction: fraction of the C(C - 1) pairs of two colours to hold out.
+        seed: non-negative integer that selects the pairs.
 
     Raises:
-        InvalidInput: if a number is not possible.
+        InvalidInput: if a number is out of range.
 
     Example:
         >>> len(held_out_pairs(20)), all(lock != key for lock, key in held_out_pairs(20))
@@ -138,27 +143,28 @@ def held_out_pairs(num_colours: int = 20, fraction: float = 0.2, seed: int = 0) 
 
 @dataclasses.dataclass(frozen=True)
 class BoxWorldLevels:
-    """A distribution of levels; `draw` draws one.
+    """A distribution of levels, from which `draw` samples.
 
-    A loose key opens a box, whose key opens the next one, until the last, which holds the gem.
-    Distractors are boxes that a key of the solution opens as well. Opening one loses the episode,
-    because its key opens only further distractors.
+    A loose key opens the first box on the way to the gem. Each of these boxes contains the key of
+    the next one, and the last one contains the gem. The same keys also open other boxes, called
+    distractors. Opening a distractor loses the episode, because its key opens only further
+    distractors.
 
     Args:
         size: side of the room in cells, without its walls; at most 255.
-        goal_length: number of boxes that lead to the gem, or several numbers to draw from.
-        num_distractors: number of branches of distractors, or several numbers to draw from.
-        distractor_length: boxes per branch.
-        num_colours: C, colours of locks and keys.
-        part: `"all"` levels; `"train"`, those without a pair of `held_out_pairs`; `"test"`, those
-            whose solution has at least one such pair, which requires two boxes.
+        goal_length: number of boxes on the way to the gem, or several numbers to draw from.
+        num_distractors: number of chains of distractors, or several numbers to draw from.
+        distractor_length: number of boxes per chain of distractors.
+        num_colours: number of colours C of locks and keys.
+        part: which levels to draw: `"all"`; `"train"`, levels without any pair of `held_out_pairs`;
+            or `"test"`, levels whose solution needs at least one such pair (at least two boxes).
         held_out_fraction, held_out_seed: as in `held_out_pairs`.
 
     Attributes:
         held_out: the held-out pairs.
 
     Raises:
-        InvalidInput: if a number is not possible.
+        InvalidInput: if a number is out of range.
 
     Example:
         >>> levels = BoxWorldLevels(size=8, goal_length=2, num_distractors=1)
@@ -191,23 +197,23 @@ class BoxWorldLevels:
             longer = tuple(length for length in self.goal_length if length > 1)
             if not longer:
                 raise InvalidInput(
-                    "part='test' needs a goal_length of 2 or more, because the gem's box has no "
-                    f"key; received {self.goal_length}"
+                    "`goal_length` must include at least 2 for part='test', because the box with "
+                    f"the gem has no key; received {self.goal_length}"
                 )
             keep("goal_length", longer)
         others = self.num_colours - 1 - max(self.goal_length)
         needed = min(self.distractor_length, 2) if max(self.num_distractors) > 0 else 0
         if others < needed:
             raise InvalidInput(
-                f"num_colours must be at least {max(self.goal_length) + 1 + needed} for "
-                f"goal_length {max(self.goal_length)} and these distractors; "
+                f"`num_colours` must be at least {max(self.goal_length) + 1 + needed} for "
+                f"goal_length={max(self.goal_length)} and these distractors; "
                 f"received {self.num_colours}"
             )
 
         self._check_room()
 
     def _check_room(self):
-        """Raise `InvalidInput` for more boxes than a room can hold, which no try would place.
+        """Raise `InvalidInput` if the room is too small for the boxes, however they are placed.
 
         In two neighbouring rows, boxes are at least three columns apart, or two from the loose key.
         """
@@ -215,15 +221,15 @@ class BoxWorldLevels:
         most = 1 + -(-max(0, self.size - 2) // 2) * -(-max(0, self.size - 4) // 3)
         if boxes > most:
             raise InvalidInput(
-                f"levels must have at most {most} boxes, the loose key included, in a room of size "
-                f"{self.size}; received up to {boxes}, which have too little room"
+                f"levels of size {self.size} must have at most {most} boxes, counting the loose "
+                f"key; received up to {boxes}, for which the room is too small"
             )
 
     def checked(self, start: Any) -> BoxWorldStart:
-        """Return a given start, which must have this size and these colours.
+        """Return `start` unchanged if its size and colours fit these levels.
 
         Raises:
-            InvalidInput: if it does not.
+            InvalidInput: if they do not fit.
         """
         if (
             not isinstance(start, BoxWorldStart)
@@ -231,7 +237,7 @@ class BoxWorldLevels:
             or start.max_colour > self.num_colours
         ):
             raise InvalidInput(
-                f"expected a BoxWorldStart of size {self.size} with colours up to "
+                f"every start must be a BoxWorldStart of size {self.size} with colours up to "
                 f"{self.num_colours}; received {start!r}"
             )
         return start
@@ -243,7 +249,8 @@ class BoxWorldLevels:
             rng: random generator; the same state gives the same level.
 
         Raises:
-            InvalidInput: if no level is found because the boxes lack room or colours.
+            InvalidInput: if many tries find no level, because the room or the number of allowed
+                pairs of colours is too small.
         """
         for _ in range(_TRIES):
             length, boxes = self._coloured(rng)
@@ -251,14 +258,14 @@ class BoxWorldLevels:
             if start is not None:
                 return start
         raise InvalidInput(
-            f"no level of size {self.size} was found in {_TRIES} tries: the boxes have too little "
-            f"room; received goal_length={self.goal_length}, "
+            f"no level of size {self.size} was found in {_TRIES} tries: `size` must be larger for "
+            f"these boxes; received goal_length={self.goal_length}, "
             f"num_distractors={self.num_distractors}, "
             f"distractor_length={self.distractor_length}"
         )
 
     def _coloured(self, rng):
-        """Return the number of the solution's boxes, and (lock, key) of all boxes as colours."""
+        """Return the number of boxes in the solution, and all boxes as colours (lock, key)."""
         length, boxes = self._numbered(rng)
         for _ in range(_COLOURINGS):
             colours = [0, *(1 + rng.permutation(self.num_colours)).tolist()]
@@ -266,8 +273,8 @@ class BoxWorldLevels:
             if self._is_of_part(coloured, length):
                 return length, coloured
         raise InvalidInput(
-            f"no level of part {self.part!r} was found in {_COLOURINGS} tries: held_out_fraction "
-            "must leave both parts enough pairs of colours; received "
+            f"no level of part {self.part!r} was found in {_COLOURINGS} tries: `held_out_fraction` "
+            "must leave enough pairs of colours for both parts; received "
             f"{self.held_out_fraction}"
         )
 
@@ -277,7 +284,10 @@ class BoxWorldLevels:
         return self.part == "all" or not self.held_out.isdisjoint(boxes[1 : length + 1])
 
     def _numbered(self, rng):
-        """Return the boxes before they have colours: numbers along the solution; 0 is none."""
+        """Return the length of the solution, and boxes (lock, key) as numbers of keys; 0 is none.
+
+        The solution uses the keys 1, 2, ... in this order. `_coloured` replaces numbers by colours.
+        """
         length = _pick(rng, self.goal_length)
         boxes = [(i, i + 1) for i in range(length)] + [(length, 0)]
         for _ in range(_pick(rng, self.num_distractors)):
@@ -291,22 +301,25 @@ class BoxWorldLevels:
         return length, boxes
 
     def _placed(self, rng, length, boxes):
-        """Return a start with these boxes, each surrounded by floor, or `None` without room."""
+        """Return a start with boxes at random positions, or `None` if there is no room left.
+
+        Every box is surrounded by floor.
+        """
         size = self.size
         cells = np.zeros((size, size), np.uint8)
-        room = np.zeros((size, size), bool)  # for the left cell of a box
+        room = np.zeros((size, size), bool)  # cells where the left cell of a box can be
         room[1 : size - 1, 1 : size - 3] = True
         for i, (lock, key) in enumerate(boxes):
-            places = np.flatnonzero(room)
-            if not len(places):
+            positions = np.flatnonzero(room)
+            if not len(positions):
                 return None
-            row, column = divmod(_pick(rng, places), size)
+            row, column = divmod(_pick(rng, positions), size)
             cells[row, column] = cell_code(KEY, key) if key else cell_code(GEM)
             if lock:
                 kind = DISTRACTOR if i > length else LOCK
                 cells[row, column + 1] = cell_code(kind, lock)
             room[row - 1 : row + 2, max(0, column - 2) : column + (3 if lock else 2)] = False
-        # The authors' player never starts in the last column, the first row or the last one.
+        # In the authors' code, the agent never starts in the first or last row or last column.
         free = np.flatnonzero(cells[1 : size - 1, : size - 1] == FLOOR)
         if not len(free):
             return None

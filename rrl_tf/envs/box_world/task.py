@@ -1,4 +1,4 @@
-"""Box-World as a task: levels of boxes and distractors, with held-out pairs of colours."""
+"""Define Box-World as a task, whose evaluation can use held-out pairs of colours."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rrl_tf.envs.task import Level, Task
 from rrl_tf.errors import InvalidInput
 
 Numbers: TypeAlias = int | tuple[int, ...]
-"""A number, or several to draw from."""
+"""One number, or several from which each level draws one."""
 
 LEVELS = (((1, 2, 3), (0, 1, 2)),)
-"""One level: the numbers of boxes that lead to the gem, and of distractors."""
+"""The default curriculum of one level: (numbers of boxes on the way to the gem, of distractors)."""
 
 
 def box_world_task(
@@ -37,19 +37,22 @@ def box_world_task(
 
     Args:
         size: side of the room in cells, without its walls.
-        levels: the curriculum from first to last, for each level `goal_length` and
-            `num_distractors` as in `BoxWorld`.
-        train_part: `"train"` excludes `held_out_pairs` from training; `"all"` excludes nothing.
-        test_part: the levels of the evaluation: `"train"`, new levels of trained pairs; `"test"`,
-            levels that need a held-out pair if they have two boxes or more; or `"all"`.
-        test_goal_length: number of boxes in the evaluation, if it differs from training.
-        max_steps: time limit of an episode.
+        levels: pairs (`goal_length`, `num_distractors`), as in `BoxWorld`: one for each level of
+            the curriculum, in order.
+        train_part: `"train"` excludes `held_out_pairs` from training; `"all"` excludes nothing;
+            `"test"` trains on levels that need a held-out pair.
+        test_part: levels for evaluation: `"train"`, new levels without held-out pairs; `"test"`,
+            levels whose solution needs a held-out pair; or `"all"`. A level of the curriculum whose
+            solution is always a single box has no pairs and uses `"train"` in place of `"test"`.
+        test_goal_length: number of boxes on the way to the gem in evaluation; `None` uses the same
+            as training.
+        max_steps: time limit of an episode in steps.
         pool: as in `BoxWorldGraph`, for every level.
         **options: other arguments of `BoxWorld` for all levels, such as `distractor_length` and
             `num_colours`.
 
     Raises:
-        InvalidInput: if an argument is not possible.
+        InvalidInput: if an argument is invalid.
 
     Example:
         >>> task = box_world_task(8, levels=((1, 0), ((1, 2), 1)))
@@ -61,8 +64,8 @@ def box_world_task(
     one_of("test_part", test_part, PARTS)
     if settled := sorted({"goal_length", "num_distractors", "part"} & options.keys()):
         raise InvalidInput(
-            "`levels`, `train_part` and `test_part` set goal_length, num_distractors and part; "
-            f"received also {', '.join(settled)}"
+            "`options` must not have goal_length, num_distractors or part, which `levels`, "
+            f"`train_part` and `test_part` set; received {', '.join(settled)}"
         )
     if not levels:
         raise InvalidInput(f"`levels` must hold at least one level; received {levels!r}")
@@ -85,14 +88,15 @@ def box_world_task(
 
 
 def box_world_cells(observation: np.ndarray) -> dict[str, tuple[int, int]]:
-    """Return the cells of the agent, the gem, keys and locks.
+    """Return the cells of the agent, the gem, loose keys and locks, with labels for figures.
 
     Args:
         observation: `(size, size, 2)`.
 
     Returns:
-        Label → cell (row, column): `agent`; `gem`; `key`, a loose key; `open`, a lock that the held
-        key opens; `box`, any other lock. Labels are numbered from the second one on.
+        Label → cell (row, column). The labels are `agent`; `gem`; `key`, a loose key; `open`, a
+        lock that the held key opens; and `box`, any other lock. The second object with the same
+        label is `box 2`, and so on.
 
     Example:
         >>> view = np.zeros((8, 8, 2), "uint8")
@@ -123,7 +127,7 @@ def _level(boxes, distractors, train_part, test_part, test_goal_length, pool, op
     length = integers_from("goal_length", boxes, 1)
     distractors = integers_from("num_distractors", distractors, 0)
     tested = test_goal_length or length
-    # A level that is too short for held-out pairs is evaluated on trained ones.
+    # With one box, there is no pair to hold out, so the test levels are those of "train".
     test_part = "train" if test_part == "test" and max(tested) < 2 else test_part
     options = {**options, "num_distractors": distractors}
     training = {"goal_length": length, "part": train_part, **options}

@@ -1,4 +1,4 @@
-"""MiniGrid's DoorKey: environment and task, and its form as TensorFlow operations."""
+"""Define MiniGrid's DoorKey: environment, task, and the environment as TensorFlow operations."""
 
 from rrl_tf._lazy import lazy_attributes
 

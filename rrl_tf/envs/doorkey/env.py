@@ -1,4 +1,4 @@
-"""MiniGrid's DoorKey: its starts and the environment."""
+"""Define MiniGrid's DoorKey: its starts and the environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rrl_tf.envs.minigrid_env import StartableEnv, wrapped
 from rrl_tf.envs.minigrid_view import ACTION_NAMES, TASK_ACTIONS
 from rrl_tf.errors import InvalidInput
 
-MINIMUM_SIZE = 5  # MiniGrid's generator has no room for a wall, a door and a key in a smaller grid
+MINIMUM_SIZE = 5  # a smaller grid has no room for MiniGrid's wall, door and key
 
 ACTIONS = {"task": TASK_ACTIONS, "all": tuple(range(len(ACTION_NAMES)))}
 
@@ -28,8 +28,9 @@ ACTIONS = {"task": TASK_ACTIONS, "all": tuple(range(len(ACTION_NAMES)))}
 class DoorKeyStart:
     """The state at the beginning of a DoorKey episode.
 
-    A vertical wall with a locked door splits the grid. Key and agent are on its left, the goal is
-    in the bottom right corner. Cells are (x, y) with (0, 0) at the top left, as in MiniGrid.
+    A vertical wall with a locked door splits the grid. The key and the agent are to the left of the
+    wall; the goal is in the bottom right corner. Cells are (x, y) with (0, 0) at the top left, as
+    in MiniGrid.
 
     Args:
         size: side of the square grid in cells, outer walls included; at least 5.
@@ -57,11 +58,11 @@ class DoorKeyStart:
     def __post_init__(self):
         try:
             is_possible = self._is_possible()
-        except TypeError:  # not a number, or not a pair
+        except TypeError:  # a cell is not a pair, or has a coordinate that is not a number
             is_possible = False
         if not is_possible:
             raise InvalidInput(
-                f"a DoorKey episode starts with size >= {MINIMUM_SIZE}, 2 <= wall <= size - 3, "
+                f"a DoorKeyStart must have size >= {MINIMUM_SIZE}, 2 <= wall <= size - 3, "
                 "1 <= door <= size - 3, key and agent in different cells (x, y) with "
                 "1 <= x < wall and 1 <= y <= size - 2, and a direction of 0, 1, 2 or 3; "
                 f"received {self}"
@@ -83,14 +84,14 @@ class DoorKeyStart:
 
     @property
     def layout(self) -> tuple[int, int, int, tuple[int, int]]:
-        """The part that can be held out: (size, wall, door, key)."""
+        """The values that `split_layouts` holds out together: (size, wall, door, key)."""
         return self.size, self.wall, self.door, self.key
 
 
 def enumerate_starts(size: int) -> tuple[DoorKeyStart, ...]:
     """Return every start that MiniGrid's DoorKey of this size can generate, in a fixed order.
 
-    An evaluation from all starts is exact, whereas random seeds repeat some starts many times.
+    An evaluation from all starts covers each start once, whereas random seeds repeat some starts.
 
     Args:
         size: side of the grid in cells, at least 5.
@@ -115,8 +116,8 @@ def enumerate_starts(size: int) -> tuple[DoorKeyStart, ...]:
 class DoorKey(StartableEnv, DoorKeyEnv):
     """MiniGrid's DoorKey with chosen starts, `info["success"]` and `state_key()`.
 
-    Without `starts` and reset options, grids, observations and rewards are MiniGrid's for the same
-    seed and actions.
+    Without `starts` and reset options, the same seed and actions give the same grids, observations
+    and rewards as in MiniGrid.
 
     Args:
         size: side of the grid in cells, at least 5.
@@ -125,7 +126,7 @@ class DoorKey(StartableEnv, DoorKeyEnv):
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Raises:
-        InvalidInput: if a size, limit or start is not possible.
+        InvalidInput: if a size, limit or start is invalid.
 
     Example:
         >>> env = DoorKey(size=5)
@@ -148,7 +149,7 @@ class DoorKey(StartableEnv, DoorKeyEnv):
         super().__init__(starts, max_steps, size=size, render_mode=render_mode)
 
     def contents(self) -> tuple[Any, ...]:
-        """Return size, door and key, which determine the grid; a carried key is at (-1, -1)."""
+        """Return size, door and key, which determine the grid; (-1, -1) means a carried key."""
         door, key = self._door, self._key
         numbers = (*door.cur_pos, door.is_open, door.is_locked, *key.cur_pos)
         return (self.width, *map(int, numbers))
@@ -159,7 +160,7 @@ class DoorKey(StartableEnv, DoorKeyEnv):
         return self._grid_contents != last
 
     def _is_success(self, reward):
-        """Return True: only the goal ends an episode, also past the time limit."""
+        """Return True: only the goal terminates an episode, even if its reward is not positive."""
         return True
 
     def _gen_grid(self, width, height):
@@ -206,23 +207,23 @@ def make_doorkey(
         observation: `"view"`, MiniGrid's egocentric (7, 7, 3) uint8 image with axes (x, y) and
             channels (object, colour, state); or `"compass"`, (7, 7, 4), with the agent's direction
             0..3 as a constant fourth plane.
-        frames: number of observations stacked along the channels, oldest first. A reset repeats
-            the first one.
+        frames: number of observations stacked along the channels, oldest first. After a reset, the
+            stack contains the first observation `frames` times.
         actions: `"task"`, the five that DoorKey needs (left, right, forward, pickup, toggle); or
-            `"all"` seven of MiniGrid.
+            `"all"`, the seven of MiniGrid.
         reward: `"env"`, 1 - 0.9 * steps / max_steps at the goal; `"success"`, 1 at the goal; or
-            `"book"`, as `"env"` with -0.01 for every other step.
+            `"book"`, the same as `"env"` at the goal and -0.01 in every other step.
         max_steps: time limit in steps; `None` is MiniGrid's 10 * size².
         starts: starts from which each reset draws uniformly; `None` uses MiniGrid's generator.
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Returns:
-        An environment whose `reset` accepts `options={"start": DoorKeyStart}`, whose last `info` of
-        an episode contains `"success"`, and which has the attributes `action_names`, a tuple, and
-        `state_key()`, equal for two states with the same future (`env.get_wrapper_attr`).
+        The environment. Its `reset` accepts `options={"start": DoorKeyStart}`, and the last `info`
+        of an episode contains `"success"`. `env.get_wrapper_attr` gives access to `action_names`, a
+        tuple, and to `state_key()`, which returns equal keys for states with the same future.
 
     Raises:
-        InvalidInput: if a name is unknown, or a number is not possible.
+        InvalidInput: if a name is unknown, or a number is out of range.
 
     Example:
         >>> env = make_doorkey(size=6, observation="compass", frames=4)
@@ -238,10 +239,10 @@ def make_doorkey(
 
 
 def doorkey_spec(size: int) -> EnvSpec:
-    """Return the Gymnasium specification that recorded data sets store to recreate DoorKey.
+    """Return a Gymnasium `EnvSpec` of DoorKey, which recorded datasets store to recreate it.
 
     Args:
-        size: side of the grid in cells, at least 5; the sizes 5, 6, 8 and 16 are registered.
+        size: side of the grid in cells, at least 5. The sizes 5, 6, 8 and 16 are also registered.
 
     Example:
         >>> env = gymnasium.make(doorkey_spec(5))  # or gymnasium.make("rrl_tf/DoorKey-5x5-v0")

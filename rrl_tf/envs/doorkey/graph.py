@@ -1,7 +1,7 @@
-"""DoorKey as TensorFlow operations: a batch of environments in eager mode, graphs and XLA.
+"""Define DoorKey as TensorFlow operations, which run eagerly, in graphs and with XLA.
 
-The cells of its wall, door and key determine a DoorKey grid. Ten integers are therefore a whole
-state, and views are arithmetic on them. All numbers equal MiniGrid's.
+The positions of wall, door and key determine the grid, so ten integers describe the whole state of
+an episode. Observations are computed from these integers and equal those of MiniGrid.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rrl_tf.envs.minigrid_view import AGENT_CELL, EMPTY, VIEW_SIZE, spread_table
 from rrl_tf.errors import InvalidInput
 
 LARGEST_SIZE = 255
-"""`state_key` has eight bits per coordinate."""
+"""Largest side of a grid: `state_key` has eight bits per coordinate."""
 
 _OPEN, _CLOSED, _LOCKED = (STATE_TO_IDX[name] for name in ("open", "closed", "locked"))
 _CARRIED = -1  # coordinates of a carried key, as in MiniGrid
 
 
 def _packed(codes):
-    """Return the codes of a cell as the bytes of one integer, which bitcasts to an observation."""
+    """Return one integer whose bytes are the codes of a cell; `observe` bitcasts it to uint8."""
     return sum(int(code) << 8 * channel for channel, code in enumerate(codes))
 
 
@@ -41,8 +41,8 @@ _EMPTY, _WALL, _GOAL, _KEY, _DOOR = map(
 )
 _STATE_BYTE, _DIRECTION_BYTE = 1 << 16, 1 << 24
 
-# Views are (7, 7, E), environments last, because XLA vectorises the last axis. Offsets of cell
-# (x, y) from the agent, to the right and ahead:
+# Views have shape (7, 7, E). The environments are last because XLA vectorises the last axis.
+# `_ASIDE` and `_AHEAD` are the offsets of each cell (x, y) from the agent, to its right and ahead.
 _X, _Y, _ = np.ogrid[:VIEW_SIZE, :VIEW_SIZE, :1]
 _ASIDE, _AHEAD = np.int32(_X - AGENT_CELL[0]), np.int32(AGENT_CELL[1] - _Y)
 _IS_AGENT = (_ASIDE == 0) & (_AHEAD == 0)
@@ -50,16 +50,16 @@ _BIT = np.int32(1 << _X)
 
 
 class DoorKeyState(NamedTuple):
-    """The state of E environments: int32 tensors `(E,)`, or NumPy arrays.
+    """The state of E environments, as int32 tensors `(E,)` or NumPy arrays.
 
-    It is a `tf.nest` structure, which loop variables and `tf.function` arguments can be.
+    As a `tf.nest` structure, it can be a loop variable or an argument of a `tf.function`.
 
     Attributes:
-        size: side of the grid; environments of one state may differ in it.
+        size: side of the grid, which may differ between environments.
         wall: x of the splitting wall.
         door: y of the door in that wall.
-        lock: 0 open, 1 closed, 2 locked, as in MiniGrid.
-        key_x, key_y: the key's cell, (-1, -1) while it is carried.
+        lock: state of the door: 0 open, 1 closed, 2 locked, as in MiniGrid.
+        key_x, key_y: the key's cell, or (-1, -1) while the agent carries the key.
         x, y: the agent's cell.
         direction: direction of the agent: 0 right, 1 down, 2 left, 3 up.
         steps: number of steps taken in this episode.
@@ -87,24 +87,25 @@ class DoorKeyState(NamedTuple):
 class DoorKeyGraph:
     """MiniGrid's DoorKey for E environments as pure functions of tensors.
 
-    States (`DoorKeyState`) are arguments and results, random numbers come from the seed of the
-    call, and all shapes are static: the methods run eagerly, in a `tf.function`, in a
-    `tf.while_loop`, and with `jit_compile=True`.
+    The methods take states (`DoorKeyState`) as arguments and return new ones. Each call gets the
+    seed of its random numbers, and all shapes are static. The methods therefore run eagerly, in a
+    `tf.function`, in a `tf.while_loop`, and with `jit_compile=True`.
 
     Args:
         size: side of the grid in cells, 5 to 255.
         observation, actions, reward: as in `make_doorkey`.
-        max_steps: time limit of an episode; `None` is MiniGrid's 10 * size².
+        max_steps: time limit of an episode in steps; `None` is MiniGrid's 10 * size².
         starts: starts from which new episodes are drawn uniformly; `None` draws them with the
             probabilities of MiniGrid's generator.
-        reset_on_truncation: `False` ignores the time limit: `truncated` is never true.
+        reset_on_truncation: whether a time limit ends an episode. If `False`, `truncated` is always
+            false.
 
     Attributes:
         observation_space, action_space: spaces of one environment.
         action_names: one name per action.
 
     Raises:
-        InvalidInput: if a name is unknown, or a number or start is not possible.
+        InvalidInput: if a name is unknown, a number is out of range, or a start is invalid.
 
     Example:
         >>> env = DoorKeyGraph(8)
@@ -127,7 +128,7 @@ class DoorKeyGraph:
     ) -> None:
         self.size = number_from("size", positive_int("size", size), MINIMUM_SIZE, LARGEST_SIZE)
         starts = None if starts is None else tuple(starts)
-        # This environment checks the arguments and has the spaces.
+        # Making this environment checks the arguments; it also has the spaces.
         example: Any = make_doorkey(
             self.size, observation, 1, actions, reward, max_steps=max_steps, starts=starts
         )
@@ -142,12 +143,13 @@ class DoorKeyGraph:
         self._starts = None if starts is None else _columns(starts)
 
     def initial_state(self, num_envs: int, seed: Any) -> DoorKeyState:
-        """Return the state of new episodes, drawn like MiniGrid's or from `starts`.
+        """Return the state of new episodes, drawn from `starts` or as MiniGrid draws them.
 
         Args:
             num_envs: E, a Python integer.
             seed: two integers or an integer tensor `(2,)`, for example the run's seed and the
-                number of the call. The same pair gives the same episodes, compiled or not.
+                number of the call. The same pair always gives the same episodes, in eager mode and
+                in compiled functions.
 
         Returns:
             A `DoorKeyState` of E environments.
@@ -162,7 +164,7 @@ class DoorKeyGraph:
         """Return the state of E episodes that begin at E given starts.
 
         Raises:
-            InvalidInput: if there is no start, or one of another size.
+            InvalidInput: if there is no start, or a start has another size.
 
         Example:
             >>> from rrl_tf.envs import enumerate_starts
@@ -175,7 +177,7 @@ class DoorKeyGraph:
         for start in starts:
             if not isinstance(start, DoorKeyStart) or start.size != self.size:
                 raise InvalidInput(
-                    f"a start must be a DoorKeyStart of size {self.size}; received {start!r}"
+                    f"every start must be a DoorKeyStart of size {self.size}; received {start!r}"
                 )
         return _begin(*map(tf.constant, _columns(starts).T))
 
@@ -187,7 +189,7 @@ class DoorKeyGraph:
     def step(
         self, state: DoorKeyState, action: Any
     ) -> tuple[DoorKeyState, Tensor, Tensor, Tensor, Tensor]:
-        """Take a step of MiniGrid in every environment, without starting new episodes.
+        """Take the step of MiniGrid in every environment, without starting new episodes.
 
         Args:
             state: `DoorKeyState` of E environments.
@@ -195,8 +197,9 @@ class DoorKeyGraph:
 
         Returns:
             `(state, observation, reward, terminated, truncated)`: the next state, its observation
-            `(E, 7, 7, C)` uint8, rewards `(E,)` float32, and two bools `(E,)`, both of which are
-            true if the last step reaches the goal. XLA removes unused results.
+            `(E, 7, 7, C)` uint8, rewards `(E,)` float32, and two bool tensors `(E,)`. Both are true
+            if the last step before the time limit reaches the goal. XLA does not compute results
+            that the caller does not use.
         """
         state = DoorKeyState(*map(tf.convert_to_tensor, state))
         state, terminated = _move(state, tf.gather(tf.constant(self._codes), action))
@@ -212,13 +215,14 @@ class DoorKeyGraph:
 
         Args:
             state, action: as for `step`.
-            seed: as for `initial_state`; a different one in every call.
+            seed: as for `initial_state`; it must differ between calls.
 
         Returns:
-            `(state, observation, reward, terminated, truncated, final_observation)`: as from
-            `step`, but state and observation are those of the new episode where one ends, at most
-            one of `terminated` and `truncated` is true, and `final_observation` is the observation
-            after the action (equal to `observation` where the episode continues).
+            `(state, observation, reward, terminated, truncated, final_observation)`. Where an
+            episode ends, `state` and `observation` are those of the new episode, and
+            `final_observation` is the last observation of the old one; elsewhere,
+            `final_observation` equals `observation`. `terminated` and `truncated` are never both
+            true. The rest is as in `step`.
         """
         state, final_observation, reward, terminated, truncated = self.step(state, action)
         truncated &= ~terminated
@@ -232,33 +236,34 @@ class DoorKeyGraph:
         return 10 * self.size**2 if self.max_steps is None else self.max_steps
 
     def succeeded(self, reward: Tensor, terminated: Tensor) -> Tensor:
-        """Return which episodes reach the goal: only the goal terminates an episode."""
+        """Return `terminated`, because only the goal terminates an episode."""
         return terminated
 
     def state_key(self, state: DoorKeyState) -> Tensor:
-        """Return int64 `(E,)`, equal for two states exactly if they have the same future.
+        """Return keys int64 `(E,)`, which are equal if and only if states have the same future.
 
-        The step count is not part of it: a deterministic policy without a memory that reaches the
-        same key twice in an episode repeats itself until the time limit.
+        The key does not include the step count. A deterministic policy without a memory that meets
+        the same key twice in an episode therefore repeats itself until the time limit.
         """
         key = tf.cast(state.size, tf.int64)
         for coordinate in (state.wall, state.door, state.key_x, state.key_y, state.x, state.y):
-            key = key * 256 + tf.cast(coordinate + 1, tf.int64)  # a carried key has -1
+            key = key * 256 + tf.cast(coordinate + 1, tf.int64)  # + 1, as a carried key is at -1
         return key * 12 + tf.cast(state.lock * 4 + state.direction, tf.int64)
 
     def _rewarded(self, steps, limit, terminated):
         if self._reward == "success":
             return tf.cast(terminated, tf.float32)
-        # MiniGrid computes in float64; one cast at the end gives the same float32.
+        # Like MiniGrid, compute in float64; the cast at the end then gives the same float32.
         fraction = tf.cast(steps, tf.float64) / tf.cast(limit, tf.float64)
         goal = tf.cast(1 - 0.9 * fraction, tf.float32)
         return tf.where(terminated, goal, -0.01 if self._reward == "book" else 0.0)
 
 
 def packed_view(state: DoorKeyState) -> Tensor:
-    """Return the views as `(7, 7, E)` int32 whose bytes are a cell's four channels.
+    """Return the views as integers `(7, 7, E)` int32, whose bytes are the four channels of a cell.
 
-    `DoorKeyGraph.observe` unpacks them. Code that stores many views can store these instead.
+    `DoorKeyGraph.observe` unpacks them to observations. Code that stores many views can store the
+    integers instead.
     """
     dx, dy = _forward(state.direction)
     wall, door, goal, key = _things(
@@ -268,7 +273,7 @@ def packed_view(state: DoorKeyState) -> Tensor:
     codes = tf.where(door, _DOOR + state.lock * _STATE_BYTE, codes)
     transparent = ~wall & (~door | (state.lock == _OPEN))
     codes = tf.where(_visible(transparent), codes, 0)
-    # The agent's cell shows the object that it carries.
+    # The agent's cell contains the object that the agent carries.
     codes = tf.where(_IS_AGENT, tf.where(state.key_x == _CARRIED, _KEY, _EMPTY), codes)
     return codes + state.direction * _DIRECTION_BYTE
 
@@ -276,8 +281,8 @@ def packed_view(state: DoorKeyState) -> Tensor:
 def _generate(size, num_envs, seed):
     """Draw the states of E new episodes with the probabilities of MiniGrid's generator.
 
-    `DoorKeyEnv._gen_grid` draws cells until one is free. All free cells are thus equally likely,
-    and one draw among them has the same distribution.
+    `DoorKeyEnv._gen_grid` draws cells until it finds a free one. Drawing one of the free cells
+    uniformly has the same distribution.
     """
     for_layout, for_agent, for_key = tf.unstack(_random_bits((3, num_envs), seed))
     height = size - 2
@@ -294,7 +299,7 @@ def _generate(size, num_envs, seed):
 
 
 def _begin(size, wall, door, key_x, key_y, x, y, direction):
-    """Return the first state of an episode: the door is locked, and no step is taken."""
+    """Return the first state of an episode, in which the door is locked and `steps` is 0."""
     steps = tf.zeros_like(wall)
     return DoorKeyState(size, wall, door, steps + _LOCKED, key_x, key_y, x, y, direction, steps)
 
@@ -306,15 +311,16 @@ def _columns(starts):
 
 
 def _random_bits(shape, seed):
-    """Return random uint32; the generator is named because XLA's default one differs."""
+    """Return random uint32 from Philox; XLA's default generator would give other numbers."""
     return tf.random.stateless_uniform(shape, seed, None, None, tf.uint32, alg="philox")
 
 
 def _below(limit, bits):
-    """Return the integer part of limit * bits / 2³², 0 to limit - 1, and the remaining bits.
+    """Return a random integer from 0 to limit - 1, and bits from which another one can be drawn.
 
-    Another number can be drawn from the remaining bits. Probabilities differ by at most the product
-    of the limits / 2³².
+    With 32 random bits b, the integer is the integer part of limit * b / 2³², and the bits that
+    remain are the fractional part. Each result of one or more draws from the same bits has its
+    exact probability up to a relative error of (product of the limits) / 2³².
     """
     product = tf.cast(bits, tf.uint64) * tf.cast(limit, tf.uint64)
     number = tf.bitwise.right_shift(product, tf.constant(32, tf.uint64))
@@ -322,7 +328,7 @@ def _below(limit, bits):
 
 
 def _move(state, action):
-    """Return the state after `MiniGridEnv.step`, and whether it is the goal, `(E,)` bool."""
+    """Return the state after `MiniGridEnv.step`, and whether the agent is at the goal."""
     dx, dy = _forward(state.direction)
     x, y = state.x + dx, state.y + dy  # the cell ahead
     wall, door, goal, key = _things(state, x, y)
@@ -346,13 +352,16 @@ def _move(state, action):
 
 
 def _forward(direction):
-    """Return the unit vector (dx, dy) of a direction; the one to its right is (-dy, dx)."""
+    """Return the unit vector (dx, dy) of a direction; (-dy, dx) points to its right."""
     axes = ((0, 2), (1, 3))
     return (tf.cast(direction == a, tf.int32) - tf.cast(direction == b, tf.int32) for a, b in axes)
 
 
 def _things(state, x, y):
-    """Return whether wall, door, goal and key are in cells (x, y), also outside of the grid."""
+    """Return whether a wall, the door, the goal and the key are in cells (x, y).
+
+    Cells outside of the grid are walls.
+    """
     last = state.size - 1
     splits = x == state.wall
     door = splits & (y == state.door)
@@ -363,10 +372,10 @@ def _things(state, x, y):
 
 
 def _visible(transparent):
-    """Return the visible cells of views, both `(7, 7, E)` bool.
+    """Return a mask `(7, 7, E)` of the visible cells, given the mask of transparent cells.
 
-    The table gives, from the agent's row to the farthest, the visible cells of a row and those of
-    the next row that they reveal.
+    The loop goes from the agent's row to the farthest row. For each row, the table contains its
+    visible cells and the cells of the next row that they reveal.
     """
     table = spread_table().ravel()
     transparent = tf.unstack(tf.reduce_sum(tf.where(transparent, _BIT, 0), axis=0))

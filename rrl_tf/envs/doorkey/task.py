@@ -1,4 +1,4 @@
-"""DoorKey as a task: its levels, held-out layouts and preprocessors."""
+"""Define DoorKey as a task, with levels, held-out layouts and a choice of preprocessors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rrl_tf.envs.task import Level, Task, check_held_out_seed, level_of_starts
 from rrl_tf.errors import InvalidInput
 
 LARGEST_ENUMERATED = 8
-"""Side of the largest grid whose starts are enumerated for evaluation; larger ones use seeds."""
+"""Largest size that is evaluated from an enumeration of its starts; larger grids use seeds."""
 
 PREPROCESSORS = ("one_hot", "constant", "frame_maximum")
 
@@ -34,16 +34,18 @@ def doorkey_task(
     """Return MiniGrid's DoorKey as a `Task`, evaluated from every start or from held-out layouts.
 
     Args:
-        sizes: sides of the grid, a curriculum from first to last.
+        sizes: sides of the grid: one level each, in the order of the curriculum.
         observation, frames, reward, max_steps: as in `make_doorkey`.
-        preprocessor: `"one_hot"`, `"constant"` (codes divided by the largest) or `"frame_maximum"`
-            (the book's); see `rrl_tf.envs.preprocessing`.
-        held_out: evaluate a third of the last size's layouts and do not train on them.
-        held_out_seed: selects the third.
+        preprocessor: `"one_hot"`; `"constant"`, each channel divided by its largest code; or
+            `"frame_maximum"`, each observation divided by its largest value, as in the book. See
+            `rrl_tf.envs.preprocessing`.
+        held_out: whether to exclude a third of the last level's layouts from training and evaluate
+            on these only.
+        held_out_seed: seed that selects the held-out third.
 
     Raises:
-        InvalidInput: if an argument is not possible, or layouts are held out above 8x8, where they
-            are not enumerated.
+        InvalidInput: if an argument is invalid, or `held_out` is used with a last size above 8,
+            whose layouts are not enumerated.
 
     Example:
         >>> task = doorkey_task((5, 6), held_out=True)
@@ -53,8 +55,8 @@ def doorkey_task(
     sizes, frames = integers_from("sizes", sizes, 1), positive_int("frames", frames)
     if held_out and sizes[-1] > LARGEST_ENUMERATED:
         raise InvalidInput(
-            f"held_out needs a last size of at most {LARGEST_ENUMERATED}, whose layouts are "
-            f"enumerated; received size {sizes[-1]}"
+            f"the last of `sizes` must be at most {LARGEST_ENUMERATED} with `held_out`, which "
+            f"enumerates all layouts; received {sizes[-1]}"
         )
     check_held_out_seed(held_out, held_out_seed)
     one_of("preprocessor", preprocessor, PREPROCESSORS)
@@ -82,7 +84,7 @@ def doorkey_task(
 
 
 def _level(size, make, make_graph, held_out_seed):
-    """Return the level of a size, evaluated from all its starts if they are enumerated."""
+    """Return the level of a size, evaluated from all starts up to `LARGEST_ENUMERATED`."""
     name, make = f"{size}x{size}", functools.partial(make, size)
     graph = make_graph and functools.partial(make_graph, size)
     if size > LARGEST_ENUMERATED:

@@ -1,4 +1,4 @@
-"""DoorKey as a vector environment of Gymnasium, with one compiled call per step."""
+"""Define `DoorKeyVectorEnv`, a Gymnasium vector environment with one compiled call per step."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from rrl_tf.errors import InvalidInput
 
 
 class DoorKeyVectorEnv(VectorEnv):
-    """E environments of MiniGrid's DoorKey that step together and restart in the same step.
+    """A vector environment of MiniGrid's DoorKey, which computes a step with tensor operations.
 
-    It behaves as a `SeededVectorEnv` of `make_doorkey`, `info` included, computed by tensor
-    operations, but its state cannot be stored. The dynamics are equal; the drawn episodes differ
-    but have the same distribution.
+    It has the same interface, dynamics and `info` as a `SeededVectorEnv` of `make_doorkey`, and
+    also restarts an ended episode in the same step. Two things differ: for the same seed it draws
+    other episodes from the same distribution, and its state cannot be stored.
 
     Args:
         size: side of the grid in cells, 5 to 255.
         num_envs: number of environments E.
-        seed: integer, not negative.
+        seed: non-negative integer.
         observation, actions, reward, max_steps, starts, reset_on_truncation: as in `DoorKeyGraph`.
         jit_compile: whether to compile the step with XLA.
 
@@ -37,7 +37,7 @@ class DoorKeyVectorEnv(VectorEnv):
         action_names: one name per action.
 
     Raises:
-        InvalidInput: if a name is unknown, or a number or start is not possible.
+        InvalidInput: if a name is unknown, a number is out of range, or a start is invalid.
 
     Example:
         >>> env = DoorKeyVectorEnv(8, num_envs=1024)
@@ -86,23 +86,22 @@ class DoorKeyVectorEnv(VectorEnv):
         """Begin a new episode in every environment.
 
         Args:
-            seed: integer, not negative, for the first episodes of that seed; `None` continues with
-                the next episodes.
-            options: `{"starts": [...]}`, one `DoorKeyStart` per environment, for the episodes that
-                begin now; later episodes are drawn.
+            seed: non-negative integer; the environments begin with the first episodes of this seed.
+                `None` keeps the seed and continues with the next episodes.
+            options: `{"starts": [...]}` with one `DoorKeyStart` per environment sets where these
+                episodes begin. Later episodes are drawn at random.
 
         Returns:
             Observations `(E, 7, 7, C)` and an empty dict.
 
         Raises:
-            InvalidInput: if a seed, option or start is not possible; the episodes then continue
-                unchanged.
+            InvalidInput: if a seed, option or start is invalid. The current episodes then continue.
         """
         starts, state = reset_option("starts", options), None
         if starts is not None:
             if not isinstance(starts, Sequence) or len(starts) != self.num_envs:
                 raise InvalidInput(
-                    f"'starts' must be a list of {self.num_envs} starts, one per environment; "
+                    f"`starts` must be a list of {self.num_envs} starts, one per environment; "
                     f"received {starts!r}"
                 )
             state = tf.stack(self.graph.state_of(starts))
@@ -116,7 +115,7 @@ class DoorKeyVectorEnv(VectorEnv):
     def step(
         self, actions: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Take one action in every environment, and begin new episodes where one ends.
+        """Take one action in every environment, and begin a new episode where one ends.
 
         Args:
             actions: `(E,)` integers.
@@ -126,7 +125,7 @@ class DoorKeyVectorEnv(VectorEnv):
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
-            InvalidInput: if `actions` are not E actions of the space; no environment takes a step.
+            InvalidInput: if `actions` are not E valid actions. No environment then takes a step.
         """
         if self._state is None:
             raise ResetNeeded("Call reset before step.")
@@ -152,17 +151,17 @@ class DoorKeyVectorEnv(VectorEnv):
 
     @property
     def state(self) -> DoorKeyState:
-        """The state of every environment.
+        """The current state of the environments.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
         """
         if self._state is None:
-            raise ResetNeeded("Call reset first.")
+            raise ResetNeeded("Call reset before reading the state.")
         return DoorKeyState(*tf.unstack(self._state))
 
     def _compiled(self, function, *specs):
-        """Return a concrete function, which unlike a `tf.function` does not check its arguments."""
+        """Return a concrete function; unlike a `tf.function`, it skips checks of its arguments."""
         compiled = tf.function(function, jit_compile=self._jit_compile, autograph=False)
         return compiled.get_concrete_function(*specs)
 
@@ -170,10 +169,10 @@ class DoorKeyVectorEnv(VectorEnv):
         return tf.stack(self.graph.initial_state(self.num_envs, seed))
 
     def _stepped(self, packed, action, seed):
-        """Compute `DoorKeyGraph.step_and_reset` with the state as one tensor.
+        """Compute `DoorKeyGraph.step_and_reset` with the state packed into one tensor.
 
-        Each further argument costs as much time as the steps of many environments. Views become
-        observations outside of the graph, where that is faster.
+        Each additional argument of a compiled call costs as much time as steps of many
+        environments. Unpacking views to observations is faster outside of the graph.
         """
         state = DoorKeyState(*tf.unstack(packed))
         state, _, reward, terminated, truncated = self.graph.step(state, action)
@@ -190,7 +189,7 @@ class DoorKeyVectorEnv(VectorEnv):
 
     def _start_over(self, seed):
         self._seed, self._calls, self._state = natural("seed", seed), 0, None
-        # A hash reduces any number of bits to those of a TensorFlow seed.
+        # TensorFlow seeds have 64 bits; `SeedSequence` hashes a larger seed to this size.
         (self._key,) = np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64)
 
     def _next_seed(self):
@@ -201,7 +200,7 @@ class DoorKeyVectorEnv(VectorEnv):
         taken = np.asarray(actions)
         count = int(self.single_action_space.n)
         if taken.shape != (self.num_envs,) or taken.dtype.kind not in "iu":
-            raise InvalidInput(f"expected {self.num_envs} integer actions; received {actions!r}")
+            raise InvalidInput(f"`actions` must be {self.num_envs} integers; received {actions!r}")
         if wrong := [action for action in np.unique(taken).tolist() if not 0 <= action < count]:
             raise InvalidInput(f"an action must be 0 to {count - 1}; received {wrong[0]}")
         return taken.astype(np.int32)

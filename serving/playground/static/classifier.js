@@ -1,17 +1,17 @@
 /**
- * A classifier of 28 × 28 pixels, on the server or in the browser.
+ * Classifies images of 28 × 28 pixels, on the server or in the browser.
  *
  * @typedef {object} Answer
  * @property {number} label the class with the highest probability
- * @property {number[]} probabilities
- * @property {{name: string, scores: number[][]}[]} heads between patches of the image
+ * @property {number[]} probabilities of all classes
+ * @property {{name: string, scores: number[][]}[]} heads attention scores between image patches
  */
 import { headsOf } from "./heads.js";
 import { SIDE } from "./ink.js";
 import { predictor } from "./server.js";
 
 export class Classifier {
-  /** @param {object} model of `servedModels` */
+  /** @param {object} model a model from `servedModels` */
   constructor(model) {
     const { signatures, class_names: names } = model.policy;
     this.predict = predictor(model);
@@ -21,7 +21,7 @@ export class Classifier {
     /** The names of the classes. */
     this.names = names ?? Array.from({ length: classes }, (_, i) => `${i}`);
     const attention = Object.entries(outputs).find(([name]) => name.startsWith("attention_"));
-    /** Patches in a row, if it returns attention. */
+    /** Number of patches along one side of the image; 1 if the classifier returns no attention. */
     this.patches = attention ? Math.sqrt(attention[1].shape[2]) : 1;
   }
 

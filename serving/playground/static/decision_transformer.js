@@ -1,4 +1,4 @@
-/** `DecisionTransformer` of a window of steps in DoorKey: returns, views and actions. */
+/** Computes a `DecisionTransformer` for a window of DoorKey steps: returns, views and actions. */
 import { argmax, attend, slices, softmax, sum } from "./layers.js";
 import { oneHot } from "./one_hot.js";
 
@@ -7,9 +7,10 @@ export class DecisionTransformer {
    * @param {object} sizes
    * @param {number} sizes.num_heads
    * @param {number} sizes.num_blocks
-   * @param {"episode" | "window"} sizes.positions where positions are counted from
-   * @param {number} sizes.return_scale what returns are divided by
-   * @param {object} [sizes.default_target] the outputs of that signature
+   * @param {"episode" | "window"} sizes.positions whether the position of a step is its number in
+   *   the episode, or its distance from the newest step of the window
+   * @param {number} sizes.return_scale returns are divided by this number
+   * @param {object} [sizes.default_target] the outputs of the signature `default_target`
    * @param {import("./layers.js").Layers} layers
    */
   constructor(sizes, layers) {
@@ -26,7 +27,7 @@ export class DecisionTransformer {
     for (let i = 1; i <= this.sizes.num_blocks; i++) {
       const { gathered, scores } = attend(this.#heads(`block_${i}`, tokens), isSeen);
       attention[`attention_block_${i}`] = [scores];
-      // Of the last block only the newest view's token is read.
+      // Only the output of the last block for the newest view is used.
       const rows = i < this.sizes.num_blocks ? [...tokens.keys()] : [tokens.length - 2];
       tokens = rows.map((n) => this.#updated(`block_${i}`, tokens[n], gathered[n]));
     }
@@ -35,7 +36,7 @@ export class DecisionTransformer {
     return { action: [argmax(probabilities)], probabilities: [probabilities], ...attention };
   }
 
-  /** Three tokens for each step, with the embedding of its position in the episode or window. */
+  /** Returns three tokens for each step, to which the embedding of its position is added. */
   #tokens({ states: [states], actions: [actions], returns_to_go: [returns], timesteps: [times] }) {
     return states.flatMap((state, i) => {
       const when = this.sizes.positions === "window" ? states.length - 1 - i : times[i];
@@ -53,7 +54,7 @@ export class DecisionTransformer {
     });
   }
 
-  /** Output of a block for a token, from the values that it attended to. */
+  /** Returns the output of a block for a token and the values that it has gathered by attention. */
   #updated(name, token, gathered) {
     const { layers } = this;
     const x = sum(token, layers.dense(`${name}/projection`, gathered));
@@ -75,7 +76,7 @@ export class DecisionTransformer {
   }
 }
 
-/** The error function by formula 7.1.26 of Abramowitz and Stegun, within 1.5e-7. */
+/** The error function, by formula 7.1.26 of Abramowitz and Stegun; the error is below 1.5e-7. */
 function erf(x) {
   const t = 1 / (1 + 0.3275911 * Math.abs(x));
   const factors = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592];

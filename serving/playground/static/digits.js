@@ -1,5 +1,6 @@
 /**
- * The page for digits: a drawing area, the network input, and the prediction with its attention.
+ * Runs the page for digits, with a drawing area, the network input, and the prediction with its
+ * attention.
  */
 import { Classifier } from "./classifier.js";
 import { svg } from "./drawing.js";
@@ -12,15 +13,15 @@ import { Problem } from "./server.js";
 const $ = (id) => document.getElementById(id);
 const SLIDERS = { turn: "°", right: " px", down: " px" };
 const FIRST = 3; // the example shown at the start
-const SMALLEST_SHOWN = 0.0005; // less is shown as 0.0 %
+const SMALLEST_SHOWN = 0.0005; // a smaller probability would be shown as 0.0 %
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 class Digits {
   constructor() {
     this.classifier = null;
     this.answer = null;
-    this.notice = ""; // shown if the address names an unknown model or level
-    this.rows = []; // one a class
+    this.notice = ""; // shown if the address names an unknown model
+    this.rows = []; // one for each class
     this.strokes = EXAMPLES[FIRST].map((stroke) => [...stroke]);
     this.pen = null; // the stroke that is being drawn
     this.isRequestPending = this.isStale = false;
@@ -58,7 +59,7 @@ class Digits {
     this.change();
   }
 
-  /** Creates the attention maps of a square of patches. */
+  /** Creates the attention maps for an image of `side` × `side` patches. */
   #useGrid(side) {
     $("heads").replaceChildren();
     const middle = Math.floor(side / 2);
@@ -81,7 +82,7 @@ class Digits {
     this.isStale = this.strokes.length > 0; // an empty drawing is not classified
     if (!this.isStale) this.answer = null;
     this.#show();
-    if (this.isRequestPending) return; // the running request is followed by another one
+    if (this.isRequestPending) return; // the loop below sends the next request
     this.isRequestPending = true;
     try {
       while (this.isStale && this.classifier) await this.#ask();
@@ -96,7 +97,7 @@ class Digits {
     const { classifier, image } = this;
     this.isStale = false;
     const answer = await classifier.reply(image);
-    // Another model was chosen, or the drawing was cleared.
+    // Ignore the answer if another model was chosen or the drawing was cleared in the meantime.
     if (classifier !== this.classifier || !this.strokes.length) return;
     this.answer = answer;
     this.#showProblem(null);
@@ -129,7 +130,7 @@ class Digits {
     });
   }
 
-  /** Describes the two most probable classes; one below 0.05 % is left out. */
+  /** Describes the two most probable classes; the second is omitted if it is below 0.05 %. */
   #said() {
     if (!this.strokes.length) return "Draw a digit or choose an example.";
     if (!this.answer) return "";
@@ -143,10 +144,10 @@ class Digits {
     return `Prediction: ${words.join("; second ")}.`;
   }
 
-  /** The image with attention below the ink, and a frame around the patch that attends. */
+  /** Draws the image with attention below the ink and a frame around the query patch. */
   #picture(weights, from) {
     const { columns } = this.grid;
-    // Patches lie in the middle of the image, each a whole number of pixels wide.
+    // The width of a patch is a whole number of pixels, and the patches are centred in the image.
     const wide = Math.floor(SIDE / columns);
     const margin = (SIDE - columns * wide) / 2;
     const at = ([x, y]) => ({ x: margin + x * wide, y: margin + y * wide });
@@ -248,5 +249,5 @@ class Digits {
 const layer = (...children) =>
   svg("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, "aria-hidden": "true" }, ...children);
 
-$("not-started").remove(); // browsers load no modules from file://
+$("not-started").remove(); // remains visible if the browser cannot load modules, as from file://
 new Digits().open();

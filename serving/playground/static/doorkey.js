@@ -1,30 +1,31 @@
 /**
- * MiniGrid's DoorKey: its generator, a step, and what the agent sees. Every number equals
- * MiniGrid's; tests/serving/playground/test_playground.py replays recorded episodes.
+ * Implements MiniGrid's DoorKey: the level generator, the step function and the observation. All
+ * values equal those of MiniGrid; tests/serving/playground/test_playground.py checks this with
+ * recorded episodes.
  *
  * @typedef {[number, number]} Cell (x, y), with (0, 0) at the top left.
  *
- * @typedef {object} Start The positions at the start of an episode.
- * @property {number} size side of the square grid, outer walls included
+ * @typedef {object} Start The level and the agent at the start of an episode.
+ * @property {number} size cells on a side of the square grid, including the outer walls
  * @property {number} wall x of the wall that splits the grid
  * @property {number} door y of the locked door in that wall
  * @property {Cell} key
  * @property {Cell} agent
  * @property {number} direction 0 right, 1 down, 2 left, 3 up
  *
- * @typedef {object} State As `Start`, and immutable: a step returns a new one.
+ * @typedef {object} State The state between two steps. It is immutable: a step returns a new one.
  * @property {number} size
  * @property {number} wall
  * @property {number} door
  * @property {number} lock 0 open, 1 closed, 2 locked
- * @property {Cell | null} key null while it is carried
+ * @property {Cell | null} key null while the agent carries the key
  * @property {Cell} agent
  * @property {number} direction
- * @property {number} steps taken in this episode
+ * @property {number} steps number of steps taken in this episode
  */
 
 export const VIEW_SIZE = 7;
-/** The cell of the agent in its view; it faces y = 0. */
+/** The cell of the agent in its view. The agent faces towards y = 0. */
 export const AGENT_CELL = [3, 6];
 /** MiniGrid's actions; a policy may have fewer. */
 export const ACTIONS = ["left", "right", "forward", "pickup", "drop", "toggle", "done"];
@@ -42,7 +43,7 @@ export const CLOSED = 1;
 export const LOCKED = 2;
 const SMALLEST = 5;
 
-// MiniGrid's codes of what may be in a cell: object, colour, state.
+// MiniGrid's codes (object, colour, state) for the possible contents of a cell.
 const UNSEEN = [0, 0, 0];
 const CODES = {
   empty: [1, 0, 0],
@@ -60,7 +61,10 @@ export function begin(start) {
   return { size, wall, door, lock: LOCKED, key, agent, direction, steps: 0 };
 }
 
-/** @param {State} state @param {Cell} cell @returns {keyof CODES} what is there, the agent aside */
+/**
+ * Returns what is in a cell, apart from the agent.
+ * @param {State} state @param {Cell} cell @returns {keyof CODES}
+ */
 export function thingAt(state, [x, y]) {
   const last = state.size - 1;
   if (x <= 0 || y <= 0 || x >= last || y >= last) return "wall";
@@ -69,16 +73,17 @@ export function thingAt(state, [x, y]) {
   return same(state.key, [x, y]) ? "key" : "empty";
 }
 
-/** @param {State} state @returns {Cell} the cell that the agent looks at */
+/** @param {State} state @returns {Cell} the cell in front of the agent */
 export function ahead(state) {
   const [dx, dy] = VECTORS[state.direction];
   return [state.agent[0] + dx, state.agent[1] + dy];
 }
 
 /**
+ * Takes a step in the environment.
  * @param {State} state
  * @param {string} action one of ACTIONS
- * @param {number} [limit] steps in an episode
+ * @param {number} [limit] maximum number of steps in an episode; by default MiniGrid's
  * @returns {{state: State, reward: number, terminated: boolean, truncated: boolean}}
  */
 export function step(state, action, limit = 10 * state.size ** 2) {
@@ -88,7 +93,7 @@ export function step(state, action, limit = 10 * state.size ** 2) {
   return { state: next, reward, terminated, truncated: next.steps >= limit };
 }
 
-/** What an action changes of a state. */
+/** Returns the properties of a state that an action changes. */
 function change(state, action) {
   const front = ahead(state);
   const thing = thingAt(state, front);
@@ -119,7 +124,7 @@ function toggled(state) {
 }
 
 /**
- * The cell of the grid that a cell of the view shows; it may lie outside of the grid.
+ * Returns the cell of the grid that a cell of the view shows. It may lie outside the grid.
  * @param {State} state @param {Cell} cell @returns {Cell}
  */
 export function cellOfView(state, [x, y]) {
@@ -131,9 +136,9 @@ export function cellOfView(state, [x, y]) {
 }
 
 /**
- * What the agent sees: `view[x][y]` is (object, colour, state, direction).
+ * Returns the observation, in which `view[x][y]` is (object, colour, state, direction).
  * @param {State} state
- * @param {number} [channels] 3 leaves the direction out
+ * @param {number} [channels] 4, or 3 to omit the direction
  * @returns {number[][][]}
  */
 export function observe(state, channels = 4) {
@@ -147,18 +152,20 @@ export function observe(state, channels = 4) {
 }
 
 function codeOf(state, cell) {
-  // Its own cell shows the agent what it carries.
+  // In the cell of the agent, the view shows what the agent carries.
   if (same(cell, AGENT_CELL)) return state.key === null ? CODES.key : CODES.empty;
   const thing = thingAt(state, cellOfView(state, cell));
   return thing === "door" ? [...CODES.door.slice(0, 2), state.lock] : CODES[thing];
 }
 
 /**
- * Which cells of the view are seen, `visible(state)[x][y]`: MiniGrid's `Grid.process_vis`. A clear
- * cell that is seen shows its neighbours left and right, and in the next row the cell ahead and
- * those beside that one. Like MiniGrid's, the sweep to the right leaves out the last cell, and the
- * one to the left the first.
- * @param {State} state @returns {boolean[][]}
+ * Returns which cells of the view are visible, as MiniGrid's `Grid.process_vis` does.
+ *
+ * Visibility spreads from the agent, row by row. From a visible, transparent cell it spreads to the
+ * left and right neighbours, to the cell ahead, and to the neighbours of the cell ahead. Each row
+ * is swept first to the right and then to the left. As in MiniGrid, the sweep to the right skips
+ * the last cell of the row, and the sweep to the left skips the first one.
+ * @param {State} state @returns {boolean[][]} `[x][y]`
  */
 export function visible(state) {
   const seen = Array.from({ length: VIEW_SIZE }, () => Array(VIEW_SIZE).fill(false));
@@ -181,9 +188,9 @@ function isClear(state, cell) {
 }
 
 /**
- * A start as MiniGrid's generator draws it, with the same probabilities.
- * @param {number} size at least 5
- * @param {() => number} [random] as Math.random
+ * Returns a random start with the distribution of MiniGrid's generator.
+ * @param {number} size cells on a side, at least 5
+ * @param {() => number} [random] returns a random number from 0 to 1, as Math.random does
  * @returns {Start}
  */
 export function randomStart(size, random = Math.random) {
@@ -198,7 +205,7 @@ export function randomStart(size, random = Math.random) {
 }
 
 /**
- * Why no episode of DoorKey begins so, as a sentence, or null.
+ * Returns the reason why a start is not valid in DoorKey, as a sentence, or null if it is valid.
  * @param {Start} start @returns {string | null}
  */
 export function problemOf({ size, wall, door, key, agent, direction }) {

@@ -1,4 +1,4 @@
-/** Grids as SVG: the world from above, and what the agent sees. style.css has the colours. */
+/** Draws the whole grid and the agent's view as SVG. style.css has the colours. */
 import {
   AGENT_CELL,
   CLOSED,
@@ -10,10 +10,10 @@ import {
   VIEW_SIZE,
 } from "./doorkey.js";
 
-const FAINTEST = 0.005; // relative to the strongest; less is not drawn
+const FAINTEST = 0.005; // attention below this fraction of the maximum is not drawn
 const THING_OF_CODE = { 0: "unseen", 1: "empty", 2: "wall", 4: "door", 5: "key", 8: "goal" };
 
-/** Makes an SVG element. */
+/** Creates an SVG element. */
 export function svg(name, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -22,15 +22,16 @@ export function svg(name, attributes = {}, ...children) {
 }
 
 /**
- * A square picture of `size` cells on a side, hidden from screen readers, which read the labels.
+ * Returns a square picture with `size` cells on a side. It is hidden from screen readers, which
+ * read the labels instead.
  */
 function picture(size, ...children) {
-  const frame = 0.04; // half of the lines at the border
+  const frame = 0.04; // half the width of the lines, for those at the border
   const box = `${-frame} ${-frame} ${size + 2 * frame} ${size + 2 * frame}`;
   return svg("svg", { viewBox: box, "aria-hidden": "true" }, ...children);
 }
 
-/** The floors of cells: one path for each kind, which draws faster than a square for each cell. */
+/** Draws the floors of cells; one path for each kind is faster than one square for each cell. */
 function grounds(cells, names) {
   const squares = {};
   cells.forEach(([x, y], i) => {
@@ -41,17 +42,17 @@ function grounds(cells, names) {
 
 const groundOf = (thing) => (["wall", "unseen", "goal"].includes(thing) ? thing : "empty");
 
-/** The cells of a square, column by column. */
+/** Returns the cells of a square grid, column by column. */
 const square = (size) =>
   Array.from({ length: size ** 2 }, (_, i) => [Math.floor(i / size), i % size]);
 
-/** The object in a cell, if there is one. */
+/** Draws the object in a cell, if there is one. */
 function standing([x, y], thing, lock) {
   const parts = thing === "key" ? [key()] : thing === "door" ? door(lock) : [];
   return parts.length ? [svg("g", { transform: `translate(${x} ${y})` }, ...parts)] : [];
 }
 
-/** The floor and the objects of cells, as two groups; attention is drawn between them. */
+/** Returns the floors and the objects of cells separately; attention is drawn between them. */
 function tiles(cells, things, lock) {
   return {
     ground: grounds(cells, things.map(groundOf)),
@@ -97,7 +98,7 @@ function agent([x, y], direction, carries) {
   return parts;
 }
 
-/** Attention over cells, as fills: the strongest of `weights` is drawn full, the faintest not. */
+/** Draws attention as squares whose opacity is proportional to the weights of the cells. */
 function overlay(cells, weights) {
   const most = Math.max(...weights);
   return cells.flatMap(([x, y], i) =>
@@ -120,14 +121,14 @@ const frame = ([x, y], name) =>
   svg("rect", { class: name, x: x + 0.04, y: y + 0.04, width: 0.92, height: 0.92, rx: 0.06 });
 
 /**
- * The world from above.
+ * Draws the whole grid.
  * @param {import("./doorkey.js").State} state
- * @param {object} look
- * @param {[number, number][]} look.seen cells of the grid that the agent sees; others are veiled
- * @param {[number, number][]} [look.cells] of the grid, and
- * @param {number[]} [look.weights] how much attention each gets
- * @param {[number, number]} [look.from] the cell that attends
- * @param {[number, number]} [look.cursor] of the editor
+ * @param {object} options
+ * @param {[number, number][]} options.seen the cells that the agent sees; all others are veiled
+ * @param {[number, number][]} [options.cells] the cells that receive attention
+ * @param {number[]} [options.weights] how much attention each of these cells receives
+ * @param {[number, number]} [options.from] the query cell, which gets a frame
+ * @param {[number, number]} [options.cursor] the cell of the editor's cursor
  */
 export function world(state, { seen, cells = [], weights = [], from, cursor }) {
   const all = square(state.size);
@@ -155,15 +156,16 @@ export function world(state, { seen, cells = [], weights = [], from, cursor }) {
 }
 
 /**
- * What the agent sees, with attention on it.
+ * Draws the agent's view with attention.
  * @param {import("./doorkey.js").State} state
- * @param {number[]} weights of the cells, x * 7 + y
- * @param {[number, number]} [from] the cell that attends
+ * @param {number[]} weights how much attention each cell receives; cell (x, y) has the index
+ *   x * 7 + y
+ * @param {[number, number]} [from] the query cell, which gets a frame
  */
 export function view(state, weights, from) {
   const cells = square(VIEW_SIZE);
   const codes = observe(state);
-  const [ax, ay] = AGENT_CELL; // whose code is what it carries
+  const [ax, ay] = AGENT_CELL; // the code of this cell is what the agent carries
   const { ground, things } = tiles(
     cells,
     cells.map(([x, y]) => (x === ax && y === ay ? "empty" : THING_OF_CODE[codes[x][y][0]])),
@@ -175,9 +177,9 @@ export function view(state, weights, from) {
 }
 
 /**
- * Attention as squares.
- * @param {(number | null)[][]} rows of weights; null is where there is nothing to attend to
- * @param {[number, number, number]} marked x, y and width of what the frame goes around
+ * Draws attention weights as a table of squares.
+ * @param {(number | null)[][]} rows the weights; null marks a cell without an entity
+ * @param {[number, number, number]} marked x, y and width of the frame around the query
  */
 export function squares(rows, [x, y, width]) {
   const columns = rows[0].length;

@@ -1,11 +1,11 @@
-/** The level editor: places the key, the door with its wall, and the agent. */
+/** Defines the level editor, in which the user places the key, the door and the agent. */
 import { problemOf } from "./doorkey.js";
 
 export class Editor {
   /**
    * @param {Document} page
-   * @param {() => import("./doorkey.js").Start} start the level as it is
-   * @param {(start: import("./doorkey.js").Start) => void} changed called with a valid level
+   * @param {() => import("./doorkey.js").Start} start returns the current level
+   * @param {(start: import("./doorkey.js").Start) => void} changed called with a valid new level
    */
   constructor(page, start, changed) {
     this.start = start;
@@ -23,7 +23,7 @@ export class Editor {
     return this.panel.open;
   }
 
-  /** Places the chosen piece in a cell, or shows why it cannot be there. */
+  /** Places the chosen piece in a cell, or shows why that is not possible. */
   place(cell) {
     this.cursor = cell;
     const piece = this.panel.querySelector("input[name=piece]:checked").value;
@@ -39,7 +39,10 @@ export class Editor {
   }
 }
 
-/** @param {object} fields a level, and the model that plays it @returns {string} for the address */
+/**
+ * Returns the part of the URL after # for a level and the model that plays it.
+ * @param {object} fields @returns {string}
+ */
 export function levelToAddress(fields) {
   const texts = Object.entries(fields).filter(([, value]) => value !== "");
   return texts
@@ -47,11 +50,14 @@ export function levelToAddress(fields) {
     .join("&");
 }
 
-/** @param {string} text of an address @returns {boolean} whether it names a level */
+/** @param {string} text part of a URL after # @returns {boolean} whether it describes a level */
 export const namesLevel = (text) =>
   [...new URLSearchParams(text).keys()].some((name) => name !== "model");
 
-/** @param {string} text from `levelToAddress` @returns {import("./doorkey.js").Start | null} */
+/**
+ * Returns the level that the part of a URL after # describes, or null if it is not valid.
+ * @param {string} text @returns {import("./doorkey.js").Start | null}
+ */
 export function levelFromAddress(text) {
   const fields = new URLSearchParams(text);
   const number = (part) => (/^\d+$/.test(part) ? Number(part) : NaN);

@@ -1,14 +1,14 @@
 /**
- * An episode: a list of moments, with a current one.
+ * Defines `Episode`, a list of moments of which one is the current one.
  *
- * @typedef {object} Moment
+ * @typedef {object} Moment The environment between two steps.
  * @property {import("./doorkey.js").State} state
- * @property {Moment | null} previous
- * @property {number} reward of the step that led here
- * @property {number} sum of the rewards up to here
- * @property {"" | "goal" | "time"} end why the episode ended here, if it did
- * @property {string | null} action taken from here
- * @property {Promise<import("./policy.js").Reply> | null} reply of the policy
+ * @property {Moment | null} previous null at the start of the episode
+ * @property {number} reward the reward of the step that led to this moment
+ * @property {number} earned the sum of all rewards up to this moment
+ * @property {"" | "goal" | "time"} end why the episode ended at this moment; "" if it did not
+ * @property {string | null} action the action taken at this moment
+ * @property {Promise<import("./policy.js").Reply> | null} reply the policy's reply, if requested
  */
 import { begin, step } from "./doorkey.js";
 
@@ -20,12 +20,12 @@ export class Episode {
     this.moments = [moment(begin(start), null)];
   }
 
-  /** @returns {Moment} the current one */
+  /** @returns {Moment} the current moment */
   get now() {
     return this.moments[this.index];
   }
 
-  /** Takes an action at the current moment; later moments are dropped. */
+  /** Takes an action at the current moment and drops all later moments. */
   act(action) {
     if (this.now.end) return;
     const { state, reward, terminated, truncated } = step(this.now.state, action);
@@ -38,12 +38,12 @@ export class Episode {
     );
   }
 
-  /** @param {number} index of the moment to show */
+  /** @param {number} index the index of the new current moment; limited to the existing ones */
   goTo(index) {
     this.index = Math.max(0, Math.min(index, this.moments.length - 1));
   }
 
-  /** Drops all replies, so that the policy is queried again. */
+  /** Drops all replies, for example because the target return has changed. */
   forgetReplies() {
     for (const each of this.moments) each.reply = null;
   }

@@ -1,4 +1,4 @@
-/** An example of every digit: strokes from (0, 0) to (1, 1). */
+/** Contains an example of each digit as strokes, with coordinates from (0, 0) to (1, 1). */
 
 /** @type {import("./ink.js").Stroke[][]} */
 export const EXAMPLES = [

@@ -1,6 +1,6 @@
-/** Attention maps: one small picture for each head, in which the user chooses the query. */
+/** Shows attention maps, one for each head, in which the user chooses the query entity. */
 
-/** Makes an element of HTML. */
+/** Creates an HTML element. */
 export function html(name, className = "", ...children) {
   const element = document.createElement(name);
   element.className = className;
@@ -10,14 +10,14 @@ export function html(name, className = "", ...children) {
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-/** The cell of a grid that an arrow key leads to, or null for another key. */
+/** Returns the cell to which an arrow key leads, or null for another key. */
 export function moved(cell, key, columns, rows = columns) {
   const by = ARROWS[key];
   const sizes = [columns, rows];
   return by ? cell.map((at, i) => Math.max(0, Math.min(sizes[i] - 1, at + by[i]))) : null;
 }
 
-/** The cell of a picture of a grid that a pointer is over. */
+/** Returns the cell under the pointer in an element that shows a grid. */
 export function cellUnder(event, element, columns, rows = columns) {
   const { left, top, width, height } = element.getBoundingClientRect();
   const shares = [(event.clientX - left) / width, (event.clientY - top) / height];
@@ -25,26 +25,28 @@ export function cellUnder(event, element, columns, rows = columns) {
   return shares.map((share, i) => Math.max(0, Math.min(sizes[i] - 1, Math.floor(share * sizes[i]))));
 }
 
-/** Where the entities of a network lie: entity i in a cell (x, y), column by column or by rows. */
+/** The layout of a network's entities in a grid, either column by column or row by row. */
 export class Grid {
   /**
    * @param {number} columns
    * @param {number} rows
-   * @param {object} of
-   * @param {boolean} [of.byRows] whether entity 1 is to the right of entity 0, or below it
-   * @param {[number, number]} of.home the query cell while the pointer is elsewhere
-   * @param {(cell: [number, number]) => string} of.name of a cell, for screen readers
+   * @param {object} options
+   * @param {boolean} [options.byRows] whether entity 1 is to the right of entity 0; by default it
+   *   is below
+   * @param {[number, number]} options.home the query cell while the pointer is elsewhere
+   * @param {(cell: [number, number]) => string} options.name returns the name of a cell for screen
+   *   readers
    */
   constructor(columns, rows, { byRows = false, home, name }) {
     Object.assign(this, { columns, rows, byRows, home, name });
   }
 
-  /** The entity in a cell. */
+  /** Returns the index of the entity in a cell. */
   entity([x, y]) {
     return this.byRows ? y * this.columns + x : x * this.rows + y;
   }
 
-  /** The cell of an entity. */
+  /** Returns the cell (x, y) of an entity. */
   cell(entity) {
     const length = this.byRows ? this.columns : this.rows;
     const [across, along] = [Math.floor(entity / length), entity % length];
@@ -53,10 +55,11 @@ export class Grid {
 }
 
 /**
- * Reads a reply's outputs `attention_<round>`, each (1, H, N, S).
- * @param {object} outputs of a signature, by name
- * @param {(rows: number, columns: number, round: string) => boolean} [fits] which ones to take
- * @returns {{name: string, scores: number[][]}[]} of all heads, in the order of their rounds;
+ * Returns the heads in the outputs `attention_<round>` of a reply, each of shape (1, H, N, S).
+ * @param {object} outputs the outputs of a signature, by name
+ * @param {(rows: number, columns: number, round: string) => boolean} [fits] selects heads by N, S
+ *   and the name of the round; by default all are selected
+ * @returns {{name: string, scores: number[][]}[]} the heads, in the order of their rounds;
  *   `scores[n][s]` is how much entity n attends to entity s
  */
 export function headsOf(outputs, fits = () => true) {
@@ -72,11 +75,11 @@ export function headsOf(outputs, fits = () => true) {
   return heads.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 
-/** The maps of all heads; the selected one is also drawn over the grid. */
+/** The maps of all heads. The page also draws the selected one over its main picture. */
 export class Heads {
   /**
-   * @param {HTMLElement} place
-   * @param {Grid} grid
+   * @param {HTMLElement} place the parent element of the maps
+   * @param {Grid} grid the layout of the entities
    * @param {() => void} changed called when another query or head is chosen
    */
   constructor(place, grid, changed) {
@@ -86,7 +89,7 @@ export class Heads {
     this.buttons = [];
   }
 
-  /** @param {[number, number] | null} the query cell; null is the home of the grid */
+  /** @param {[number, number] | null} cell the query cell; null for the home of the grid */
   setQuery(cell) {
     const from = cell ?? this.grid.home;
     if (`${from}` === `${this.from}`) return;
@@ -94,15 +97,16 @@ export class Heads {
     this.changed();
   }
 
-  /** @param {{scores: number[][]}} head @returns {number[]} the attention of the query cell */
+  /** @param {{scores: number[][]}} head @returns {number[]} how the query attends to each entity */
   weights(head) {
     return head.scores[this.grid.entity(this.from)];
   }
 
   /**
+   * Shows the maps of heads.
    * @param {{name: string, scores: number[][]}[]} heads
-   * @param {(weights: number[], from: [number, number], head: object) => Node} picture an
-   *   element of the class `points` in it, or all of it, is the grid under the pointer
+   * @param {(weights: number[], from: [number, number], head: object) => Node} picture draws a
+   *   map. The pointer chooses the query in its element of class `points`, or else in the whole map.
    */
   show(heads, picture) {
     while (this.buttons.length < heads.length) this.#add();
@@ -137,7 +141,7 @@ export class Heads {
         cellUnder(event, canvas.querySelector(".points") ?? canvas, columns, rows),
       ),
     );
-    // Lifting a finger also leaves the element, but keeps the query.
+    // Touch screens send this event when the finger is lifted. In that case the query is kept.
     canvas.addEventListener(
       "pointerleave",
       ({ pointerType }) => pointerType === "mouse" && this.setQuery(null),

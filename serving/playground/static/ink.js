@@ -1,11 +1,12 @@
 /**
- * From strokes to an image like those of MNIST, and that image rotated and shifted.
+ * Converts strokes to an image like those of MNIST, and rotates and shifts the image.
  *
- * MNIST's digits were scaled to fit a box of 20 × 20 pixels, smoothly and without being distorted,
- * and then laid into 28 × 28 so that their centre of mass is in the middle. `likeMnist` does the
- * same; `turnedAndMoved` is `rrl_tf.data.perturb.rotate_and_shift`, pixel by pixel.
+ * The digits of MNIST were scaled to fit a box of 20 × 20 pixels, with anti-aliasing and without
+ * distortion. Then they were placed in an image of 28 × 28 pixels, with their centre of mass in the
+ * middle. `likeMnist` does the same. `turnedAndMoved` returns exactly the pixels of
+ * `rrl_tf.data.perturb.rotate_and_shift`.
  *
- * @typedef {[number, number][]} Stroke points from (0, 0) at the top left to (1, 1)
+ * @typedef {[number, number][]} Stroke points (x, y) from (0, 0) at the top left to (1, 1)
  */
 export const SIDE = 28;
 const BOX = 20;
@@ -27,7 +28,7 @@ export function draw(context, strokes) {
     const points = stroke.map((point) => point.map((at) => at * width));
     context.beginPath();
     context.moveTo(...points[0]);
-    // Through the middles between points, bent towards the points.
+    // A smooth curve through the midpoints between neighbouring points.
     for (let i = 1; i < points.length - 1; i++)
       context.quadraticCurveTo(...points[i], ...middle(points[i], points[i + 1]));
     context.lineTo(...points[points.length - 1]);
@@ -38,6 +39,7 @@ export function draw(context, strokes) {
 const middle = ([x, y], [u, v]) => [(x + u) / 2, (y + v) / 2];
 
 /**
+ * Returns a drawing as an image like those of MNIST.
  * @param {ArrayLike<number>} ink `side * side` values from 0 to 1, row by row
  * @param {number} side
  * @returns {Float64Array} 28 × 28 values from 0 to 1
@@ -47,7 +49,7 @@ export function likeMnist(ink, side) {
   const bounds = boundsOf(ink, side);
   if (!bounds) return image;
   const { left, top, width, height } = bounds;
-  const scale = Math.max(width, height) / BOX; // pixels of the paper in one of the box
+  const scale = Math.max(width, height) / BOX; // pixels of the drawing per pixel of the box
   const columns = overlaps(left, width, scale);
   const rows = overlaps(top, height, scale);
   const small = rows.map((row) => columns.map((column) => mean(ink, side, row, column, scale)));
@@ -62,7 +64,7 @@ export function likeMnist(ink, side) {
   return image;
 }
 
-/** The smallest rectangle around what is drawn, or null. */
+/** Returns the smallest rectangle that contains the drawing, or null for an empty drawing. */
 function boundsOf(ink, side) {
   let [left, top, right, bottom] = [side, side, -1, -1];
   for (let i = 0; i < side * side; i++) {
@@ -75,7 +77,7 @@ function boundsOf(ink, side) {
   return { left, top, width: right + 1 - left, height: bottom + 1 - top };
 }
 
-/** For every pixel of the box along one side: which pixels of the paper it covers, how far each. */
+/** Returns, for each pixel of the box along one axis, the drawing's pixels and their overlaps. */
 function overlaps(start, length, scale) {
   return Array.from({ length: Math.ceil(length / scale - 1e-9) }, (_, i) => {
     const [from, to] = [i * scale, Math.min((i + 1) * scale, length)];
@@ -93,7 +95,7 @@ function mean(ink, side, rows, columns, scale) {
   return sum / scale ** 2;
 }
 
-/** (x, y), where a pixel's own middle is half a pixel from its corner. */
+/** Returns the centre of mass (x, y); the centre of the first pixel is (0.5, 0.5). */
 function centreOfMass(rows) {
   let [x, y, mass] = [0, 0, 0];
   rows.forEach((values, i) =>
@@ -107,8 +109,8 @@ function centreOfMass(rows) {
 }
 
 /**
- * Turns an image about its middle, then moves it: every pixel takes the value of the nearest one
- * at the place it came from, or 0.
+ * Rotates an image about its centre, then shifts it. Each pixel gets the value of the nearest pixel
+ * at its original position, or 0 if that is outside the image.
  * @param {ArrayLike<number>} image 28 × 28 values
  * @param {number} degrees clockwise
  * @param {number} right pixels
@@ -119,7 +121,7 @@ export function turnedAndMoved(image, degrees, right, down) {
   const turned = new Float64Array(SIDE * SIDE);
   const angle = (degrees * Math.PI) / 180;
   const [cos, sin, centre] = [Math.cos(angle), Math.sin(angle), (SIDE - 1) / 2];
-  const nearest = (place) => Math.floor(place + 0.5 + 1e-4); // half a pixel is the higher one's
+  const nearest = (place) => Math.floor(place + 0.5 + 1e-4); // rounds ties up
   const isInside = (place) => place >= 0 && place < SIDE;
   for (let i = 0; i < SIDE * SIDE; i++) {
     const x = (i % SIDE) - centre - right;

@@ -1,8 +1,8 @@
 /**
- * The weights of the networks and the layers that they share. A network processes one input at a
- * time. Entities and tokens are rows of numbers.
+ * Loads the weights of a network and computes the layers that several networks have. A network
+ * processes one input at a time. Entities and tokens are rows of numbers.
  *
- * Layers have the names of Keras'. serving/playground/static_page.py writes the weights.
+ * The layers have the same names as in Keras. serving/playground/static_page.py writes the weights.
  *
  * @typedef {number[]} Row
  *
@@ -10,8 +10,8 @@
  * @property {Tensor} [kernel] (..., units)
  * @property {Tensor} [bias]
  * @property {Tensor} [embeddings]
- * @property {Tensor} [gamma] of a norm, with `beta`
- * @property {Tensor} [beta]
+ * @property {Tensor} [gamma] scale of a layer normalisation
+ * @property {Tensor} [beta] offset of a layer normalisation
  *
  * @typedef {object} Tensor
  * @property {number[]} shape
@@ -22,12 +22,12 @@
  * @property {Row[]} keys
  * @property {Row[]} values
  */
-const EPSILON = 1e-5; // of every norm
+const EPSILON = 1e-5; // added to the variance in layer normalisations
 
 export class Layers {
   /**
-   * @param {ArrayBuffer} file of safetensors
-   * @throws {Error} if it is damaged or holds values that are not finite
+   * @param {ArrayBuffer} file a safetensors file
+   * @throws {Error} if the file is damaged or contains values that are not finite
    */
   constructor(file) {
     /** @type {Record<string, Layer>} */
@@ -41,16 +41,16 @@ export class Layers {
   dense(name, row) {
     const { kernel, bias } = this.weights[name];
     const units = kernel.shape.at(-1);
-    const outputs = []; // pushed: `Array.from` takes longer
+    const outputs = []; // filled with `push`, which is faster than `Array.from`
     for (let j = 0; j < units; j++) outputs.push(bias ? bias.values[j] : 0);
     for (let i = 0; i < row.length; i++) {
-      if (row[i] === 0) continue; // frequent in one-hots, after a ReLU and in empty images
+      if (row[i] === 0) continue; // zeros are frequent in one-hots, after a ReLU and in images
       for (let j = 0; j < units; j++) outputs[j] += row[i] * kernel.values[i * units + j];
     }
     return outputs;
   }
 
-  /** Layer normalisation; the row itself in a network without this layer. */
+  /** Applies a layer normalisation; returns the row unchanged if the network has no such layer. */
   norm(name, row) {
     if (!this.has(name)) return row;
     const { gamma, beta } = this.weights[name];
@@ -60,13 +60,13 @@ export class Layers {
     return centred.map((x, i) => x * scale * gamma.values[i] + beta.values[i]);
   }
 
-  /** Row `index` of a table. */
+  /** Returns row `index` of an embedding table. */
   embedding(name, index) {
     const { shape, values } = this.weights[name].embeddings;
     return Array.from(values.subarray(index * shape[1], (index + 1) * shape[1]));
   }
 
-  /** A convolution of cells `grid[y][x]`, padded with zeros as TensorFlow's "same" does. */
+  /** Applies a convolution to cells `grid[y][x]`, with zero padding as TensorFlow's "same". */
   convolution(name, grid, stride) {
     const [height, width, channels] = this.weights[name].kernel.shape;
     const nothing = Array(channels).fill(0);
@@ -81,7 +81,7 @@ export class Layers {
   }
 }
 
-/** Input positions of each output of a convolution along one side; some are padding. */
+/** Returns the input positions of each convolution output along one axis, padding included. */
 function windows(length, size, stride) {
   const count = Math.ceil(length / stride);
   const padding = Math.max(0, (count - 1) * stride + size - length);
@@ -92,10 +92,11 @@ function windows(length, size, stride) {
 }
 
 /**
- * Scaled dot-product attention of all heads.
+ * Computes scaled dot-product attention for all heads.
  * @param {Head[]} heads
  * @param {(n: number, s: number) => boolean} isSeen whether row n may attend to row s
- * @returns {{gathered: Row[], scores: Row[][]}} of each row, head after head; and `scores[h][n][s]`
+ * @returns {{gathered: Row[], scores: Row[][]}} `gathered[n]` has the concatenated results of the
+ *   heads for row n; `scores[h][n][s]` are the attention scores
  */
 export function attend(heads, isSeen) {
   const gathered = heads[0].queries.map(() => []);
@@ -114,12 +115,13 @@ export function attend(heads, isSeen) {
 }
 
 /**
- * `RelationalModule`: rounds of attention between the visible entities.
+ * Computes a `RelationalModule`, which has several rounds of attention between entities.
  * @param {Layers} layers
  * @param {Row[]} entities
  * @param {{num_heads: number, num_rounds: number}} sizes
- * @param {(n: number, s: number) => boolean} [isSeen] as of `attend`
- * @returns {{entities: Row[], attention: object}} outputs `attention_round_<i>` by their names
+ * @param {(n: number, s: number) => boolean} [isSeen] whether entity n may attend to entity s
+ * @returns {{entities: Row[], attention: object}} `attention` has the outputs
+ *   `attention_round_<i>`, each for a batch of one
  */
 export function relate(layers, entities, { num_heads, num_rounds }, isSeen = () => true) {
   const attention = {};
@@ -148,12 +150,12 @@ function headsOf(layers, name, entities, count) {
   });
 }
 
-/** `size` numbers of every row, from `begin`. */
+/** Returns `size` numbers of every row, starting at index `begin`. */
 export const slices = (rows, begin, size) => rows.map((row) => row.slice(begin, begin + size));
 
 export const sum = (a, b) => a.map((x, i) => x + b[i]);
 
-/** The largest value of each feature over the rows. */
+/** Returns the maximum of each feature over all rows. */
 export const largest = (rows) => rows[0].map((_, i) => Math.max(...rows.map((row) => row[i])));
 
 export const mean = (row) => row.reduce((all, x) => all + x, 0) / row.length;
@@ -162,7 +164,7 @@ export const relu = (x) => Math.max(0, x);
 
 export const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 
-/** The index of the first largest number. */
+/** Returns the index of the largest number, or of the first one if several are equal. */
 export const argmax = (row) => row.indexOf(Math.max(...row));
 
 export function softmax(scores) {

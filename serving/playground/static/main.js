@@ -1,4 +1,4 @@
-/** The DoorKey page: an episode, the policy that plays it, and the pictures of both. */
+/** Runs the DoorKey page, on which a policy or the user plays episodes. */
 import {
   cellOfView,
   LOCKED,
@@ -26,9 +26,9 @@ const ACTION_OF_KEY = {
   " ": "pickup",
   Enter: "toggle",
 };
-const SECONDS_A_STEP = [1.6, 0.8, 0.4, 0.2, 0.05]; // by the speed chosen
+const SECONDS_A_STEP = [1.6, 0.8, 0.4, 0.2, 0.05]; // one for each position of the speed slider
 const RANDOM_ACTION_RATE = 0.05;
-const PATIENCE = 40; // milliseconds, after which a moment is drawn before its reply arrives
+const PATIENCE = 40; // milliseconds; a moment is drawn without its reply if that takes longer
 const NO_LEVEL = "The address names an invalid level; another one is shown.";
 const DIRECTIONS = ["right", "down", "left", "up"];
 
@@ -64,7 +64,7 @@ class Playground {
     this.policy = null;
     this.reply = null;
     this.notice = ""; // shown if the address names an unknown model or level
-    this.run = 0; // incremented when playing starts or stops, so that an older loop ends
+    this.run = 0; // incremented when playing starts or stops, which ends the previous loop
     this.isPlaying = false;
     this.actions = new Actions($("actions"), (action) => this.#actAsUser(action));
     this.#createAttentionMaps();
@@ -95,7 +95,7 @@ class Playground {
     }
   }
 
-  /** Starts a model on the given level, or on one of the size that it was trained on. */
+  /** Starts a model on the given level, or without one on a level of the model's training size. */
   async #choose(model, given, notice) {
     const problem = reasonNotToPlay(model);
     document.title = `${model.name} – Playground`;
@@ -144,8 +144,9 @@ class Playground {
   }
 
   /**
-   * @param {import("./doorkey.js").Start} start of a new episode
-   * @param {string} [notice] shown with the level
+   * Begins a new episode.
+   * @param {import("./doorkey.js").Start} start
+   * @param {string} [notice] text for the user about the address
    */
   begin(start, notice = "") {
     this.pause();
@@ -333,7 +334,8 @@ class Playground {
     $("time").addEventListener("input", () => this.#goTo(Number($("time").value)));
     $("target").addEventListener("input", () => this.#setTarget(Number($("target").value)));
     $("editor").addEventListener("toggle", () => this.#draw());
-    // After a click, the arrow keys act again; otherwise Enter would press the button again.
+    // A click on a button moves the focus to the board, so that keys act there and Enter does not
+    // press the button again.
     document.addEventListener("click", ({ detail, target }) => {
       if (detail && target.closest("button:not(.head)")) $("board").focus({ preventScroll: true });
     });
@@ -380,7 +382,7 @@ class Playground {
   }
 }
 
-/** Describes a moment in one sentence, for screen readers too. */
+/** Describes a moment in one sentence, which screen readers also read. */
 function describeMoment({ state, reward, end }) {
   if (end === "goal")
     return `Goal reached after ${state.steps} steps: reward ${reward.toFixed(3)}.`;
@@ -392,5 +394,5 @@ function describeMoment({ state, reward, end }) {
   return `Agent in column ${x}, row ${y}, facing ${facing}; key ${key}; door ${lock}.`;
 }
 
-$("not-started").remove(); // browsers load no modules from file://
+$("not-started").remove(); // remains visible if the browser cannot load modules, as from file://
 new Playground().open();

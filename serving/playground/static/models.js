@@ -1,24 +1,25 @@
-/** The choice of a model, and of the page that shows it. */
+/** Chooses the model to show and the page for it. */
 import { servedModels } from "./server.js";
 
 const DOORKEY = "./";
 const DIGITS = "digits.html";
 
-/** @param {object} model of `servedModels` @returns {string} the page that shows it */
+/** @param {object} model a model from `servedModels` @returns {string} the page that shows it */
 function pageOf({ policy }) {
   const shape = policy?.signatures?.classify?.inputs?.image?.shape;
   return `${shape}` === ",28,28" ? DIGITS : DOORKEY;
 }
 
 /**
- * Lets the user choose a model; a model of the other page opens that page.
- * @param {string} here this page, "./" or "digits.html"
+ * Fills the list of models, and shows the model that the address names or else the first one for
+ * this page. The choice of a model for the other page opens that page.
+ * @param {string} here the address of this page, "./" or "digits.html"
  * @param {string} address the part of the URL after #, which may name a model
- * @param {(model: object, notice?: string) => void} show called with a model for this page, and
- *   with a notice if the address names an unknown model
+ * @param {(model: object, notice?: string) => void} show called with the chosen model, and with a
+ *   notice for the user if the address names an unknown model
  */
 export async function chooseModels(here, address, show) {
-  // A changed address starts the page again.
+  // The page restarts if the user changes the address.
   addEventListener("hashchange", () => location.reload());
   const list = document.getElementById("model");
   const models = await servedModels();

@@ -1,7 +1,8 @@
 /**
- * Networks that run in the browser, with the outputs of a server within 1e-5. They are plain
- * JavaScript, because one prediction takes a few million multiplications, and ONNX Runtime's
- * WebAssembly is many times as large as this page with all its weights.
+ * Computes networks in the browser. Their outputs differ from those of a server by at most 1e-5.
+ *
+ * Plain JavaScript is fast enough, because a prediction takes a few million multiplications. ONNX
+ * Runtime's WebAssembly would be many times as large as this page with all its weights.
  *
  * serving/playground/networks.py lists the supported networks and rejects all others.
  */
@@ -10,7 +11,7 @@ import { Layers } from "./layers.js";
 import { QNetwork } from "./q_network.js";
 import { RelationalClassifier } from "./relational_classifier.js";
 
-/** By the names of their classes in Keras. */
+/** Name of the Keras class -> JavaScript class. */
 const NETWORKS = {
   RelationalQNetwork: QNetwork,
   RecurrentQNetwork: QNetwork,
@@ -19,11 +20,12 @@ const NETWORKS = {
 };
 
 /**
- * @param {object} network as `config.json` describes it
- * @param {string} network.kind
- * @param {ArrayBuffer} weights a file of safetensors
- * @returns {{predict: (signature: string, inputs: object) => any}} which takes one of each input,
- *   as a batch, and gives outputs by their names, as the REST API does
+ * Returns a network whose `predict` takes and returns the same values as the REST API, for a batch
+ * of one.
+ * @param {object} network the description in `config.json`
+ * @param {string} network.kind the name of its Keras class
+ * @param {ArrayBuffer} weights a safetensors file
+ * @returns {{predict: (signature: string, inputs: object) => any}}
   * @throws {Error} if the file is damaged
  */
 export function networkOf({ kind, ...sizes }, weights) {

@@ -1,8 +1,8 @@
-/** One-hot encoding of DoorKey views. */
+/** Encodes the cells of DoorKey views as one-hot. */
 
-/** How many codes each channel of a view has: objects, colours, states, directions. */
+/** Number of codes in each channel of a view: objects, colours, states, directions. */
 const CODES = [11, 6, 3, 4];
 
-/** @param {number[]} codes of a cell @returns {number[]} a one-hot of each, one after the other */
+/** @param {number[]} codes the codes of a cell @returns {number[]} their concatenated one-hots */
 export const oneHot = (codes) =>
   codes.flatMap((code, i) => Array.from({ length: CODES[i] }, (_, each) => Number(each === code)));

@@ -1,4 +1,4 @@
-/** The actions of a policy: buttons, each with a bar for its value. */
+/** Shows the actions of a policy as buttons with bars. */
 import { html } from "./heads.js";
 
 const ACTION_WORDS = {
@@ -11,17 +11,22 @@ const ACTION_WORDS = {
   done: "Done",
 };
 const KEY_WORDS = { left: "←", right: "→", forward: "↑", pickup: "Space", toggle: "Enter" };
-/** The actions, each a button with a bar as long as its Q value. */
+
+/** A list of buttons, one for each action, with bars that show the policy's values. */
 export class Actions {
-  /** @param {HTMLElement} list @param {(action: string) => void} act */
+  /**
+   * @param {HTMLElement} list
+   * @param {(action: string) => void} act called with the action that the user clicks
+   */
   constructor(list, act) {
     this.list = list;
     this.act = act;
   }
 
   /**
-   * @param {string[]} names of the actions, in the order of their values
-   * @param {string} [valueName] what a value is, in the singular
+   * Creates the buttons.
+   * @param {string[]} names the names of the actions, in the order of the policy's values
+   * @param {string} [valueName] what a value is: "Q value" or "probability"
    */
   name(names, valueName = "Q value") {
     this.valueName = valueName;
@@ -38,7 +43,7 @@ export class Actions {
     this.list.replaceChildren(...this.rows.map(({ button }) => html("li", "", button)));
   }
 
-  /** @param {import("./policy.js").Reply | null} reply */
+  /** @param {import("./policy.js").Reply | null} reply the reply to show; null shows no values */
   show(reply) {
     const values = reply?.values ?? [];
     const low = Math.min(0, ...values);

@@ -1,15 +1,18 @@
-/** Attention maps of the tokens of a Decision Transformer and of the slots of a memory. */
+/** Draws attention maps of a Decision Transformer's tokens and of a memory's slots. */
 import { squares, view } from "./drawing.js";
 import { Grid, html } from "./heads.js";
 import { CELLS, VIEW } from "./policy.js";
 
-/** A map with names for its rows, in the font size of the page. */
+/** Returns a map with names for its rows, in the font size of the page. */
 function named(names, picture) {
   const words = names.map((name) => html("span", "", name));
   return html("span", "named", html("span", "names", ...words), picture);
 }
 
-/** Attention to the tokens of the last steps: a column for each step, empty before the first. */
+/**
+ * Draws the attention to the tokens of the last steps, with a column for each step. Columns before
+ * the start of the episode are empty.
+ */
 export function tokenPicture({ grid, rowNames }, weights, from, { steps }) {
   const rows = rowNames.map((_, y) =>
     Array.from({ length: grid.columns }, (_, x) =>
@@ -20,9 +23,9 @@ export function tokenPicture({ grid, rowNames }, weights, from, { steps }) {
 }
 
 /**
- * The slots of a memory from top to bottom; the indices of the inputs follow those of the slots.
- * @param {{slots: number, inputRows: number}} policy number of slots, and of
- *   input rows at a step
+ * Returns the layout of memory slots, from top to bottom. The slots attend to the slots and then to
+ * the input rows, whose indices follow.
+ * @param {{slots: number, inputRows: number}} policy the number of slots and of input rows per step
  */
 export function slotGrid({ slots, inputRows }) {
   const name = ([, i]) => {
@@ -34,7 +37,8 @@ export function slotGrid({ slots, inputRows }) {
 }
 
 /**
- * Attention of each slot; if the inputs are the cells of the view, the framed slot over the view.
+ * Draws the attention of each slot. If the inputs are the cells of the view, the attention of the
+ * framed slot is also drawn over the view.
  */
 export function slotPicture(state, { slots, inputRows }, weights, [, slot], head) {
   const seesCells = inputRows >= CELLS;

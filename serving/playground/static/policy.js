@@ -1,31 +1,35 @@
 /**
- * A Q network that plays DoorKey, with or without a memory.
+ * Plays DoorKey with a Q network, with or without a memory.
  *
- * @typedef {object} Reply
+ * @typedef {object} Reply A policy's answer for one moment.
  * @property {string} action the greedy action
- * @property {number[]} values one for each of its actions: Q values, or probabilities
- * @property {Head[]} heads between cells of the view, or of a Decision Transformer its tokens
- * @property {Head[]} slots of a memory with slots: between slots, and from slots to the inputs
- * @property {number[] | undefined} nextMemory of a recurrent policy
+ * @property {number[]} values the Q value or probability of each action
+ * @property {Head[]} heads attention between the cells of the view, or between the tokens of a
+ *   Decision Transformer
+ * @property {Head[]} slots attention of memory slots to each other and to the inputs; empty for
+ *   policies without memory slots
+ * @property {number[] | undefined} nextMemory the memory after this step, for recurrent policies
  *
- * @typedef {object} Head One head's attention in one round.
+ * @typedef {object} Head The attention of one head in one round.
  * @property {string} name
- * @property {number[][]} scores `scores[n][s]`: how much cell n attends to cell s, x * 7 + y each
+ * @property {number[][]} scores `scores[n][s]` is how much entity n attends to entity s; cell
+ *   (x, y) of the view is entity x * 7 + y
  */
 import { ACTIONS, AGENT_CELL, observe, TASK_ACTIONS, VIEW_SIZE } from "./doorkey.js";
 import { Grid, headsOf } from "./heads.js";
 import { predictor } from "./server.js";
 
 export const CELLS = VIEW_SIZE ** 2;
-/** The entities of a network that relates the cells of the view. */
+/** The layout of the entities of a network whose entities are the cells of the view. */
 export const VIEW = new Grid(VIEW_SIZE, VIEW_SIZE, {
   home: AGENT_CELL,
   name: ([x, y]) => `cell ${x + 1},${y + 1} of the view`,
 });
 
 /**
- * @param {object} model of `servedModels` @returns {string | null} the reason why it cannot play
- * DoorKey
+ * Returns the reason why a model cannot play DoorKey, or null if it can.
+ * @param {object} model a model from `servedModels`
+ * @returns {string | null}
  */
 export function reasonNotToPlay({ name, policy }) {
   const { observation, states } = policy?.signatures?.act?.inputs ?? {};
@@ -39,11 +43,11 @@ export function reasonNotToPlay({ name, policy }) {
   return `The model “${name}” is not a DoorKey policy and cannot play here. You can still play.`;
 }
 
-/** Size of the grids that a policy was trained on, from the name of its environment. */
+/** Returns the grid size in the name of a policy's environment, or null if it names none. */
 export const trainedSize = ({ environment }) =>
   Number(environment?.match(/DoorKey-(\d+)x/)?.[1]) || null;
 
-/** The reply of a policy at a moment; requested once, and again after a failure. */
+/** Returns the reply at a moment; calls `ask` only the first time, and again after an error. */
 export function remembered(moment, ask) {
   moment.reply ??= ask().catch((error) => {
     moment.reply = null; // the next call tries again
@@ -53,7 +57,7 @@ export function remembered(moment, ask) {
 }
 
 export class Policy {
-  /** @param {object} model of `servedModels`, for which `reasonNotToPlay` is null */
+  /** @param {object} model a model from `servedModels` for which `reasonNotToPlay` is null */
   constructor(model) {
     const { policy } = model;
     this.actions = policy.action_names;
@@ -65,19 +69,19 @@ export class Policy {
     this.signature = signatures.act_with_attention ? "act_with_attention" : "act";
     this.inputs = signatures[this.signature].inputs;
     this.channels = this.inputs.observation.shape[3];
-    /** Number of memory slots that attend. */
+    /** Number of memory slots; 0 for policies without such a memory. */
     this.slots = policy.memory_slots ?? 0;
     const block = signatures[this.signature].outputs.attention_block_1?.shape;
-    /** Number of input rows of the memory at a step. */
+    /** Number of input rows to which the memory slots attend in a step. */
     this.inputRows = block ? block[2] - this.slots : 0;
   }
 
-  /** A Q network needs nothing before the first step. */
+  /** Does nothing, because a Q network needs no preparation. */
   async open() {}
 
   /**
-   * Returns the reply at a moment of an episode. The memory follows from the earlier moments, whose
-   * replies are requested first if they are missing.
+   * Returns the reply at a moment of an episode. A recurrent policy needs the memory from the
+   * replies at all earlier moments, so these are requested first if they are missing.
    * @param {import("./episode.js").Moment} moment @returns {Promise<Reply>}
    */
   reply(moment) {
@@ -104,8 +108,8 @@ export class Policy {
       return memories[0]; // the REST API omits the name of a single output
     }
     const memory = [...(await this.reply(moment.previous)).nextMemory];
-    // With a reward input, the last but one number of the memory is the last action. Replace the
-    // policy's choice, because the user may have taken another action.
+    // If the policy has a reward input, the second to last number of the memory is the last action.
+    // It is replaced by the action that was taken, which may have been chosen by the user.
     const done = this.actions.indexOf(moment.previous.action);
     if (this.inputs.reward && done >= 0) memory[memory.length - 2] = done;
     return memory;

@@ -1,22 +1,22 @@
-/** `RelationalQNetwork`, and `RecurrentQNetwork` with an LSTM, of one view of DoorKey. */
+/** Computes a `RelationalQNetwork`, or a `RecurrentQNetwork` with an LSTM, for a DoorKey view. */
 import { AGENT_CELL, VIEW_SIZE } from "./doorkey.js";
 import { argmax, largest, mean, relate, relu, sigmoid, sum } from "./layers.js";
 import { oneHot } from "./one_hot.js";
 
-const UNSEEN = 0; // the object of an invisible cell
+const UNSEEN = 0; // object code of a cell that is not visible
 const AGENT = AGENT_CELL[0] * VIEW_SIZE + AGENT_CELL[1];
 
 export class QNetwork {
   /**
-   * @param {{num_heads: number, num_rounds: number, readout: string}} sizes and the readout:
-   *   "cell" for the agent's cell, or "max" for the largest value of each feature
+   * @param {{num_heads: number, num_rounds: number, readout: string}} sizes `readout` is "cell" for
+   *   the entity of the agent's cell, or "max" for the maximum of each feature over all entities
    * @param {import("./layers.js").Layers} layers
    */
   constructor(sizes, layers) {
     Object.assign(this, { sizes, layers });
     const { head, "core/recurrent_projection": recurrent } = layers.weights;
-    this.numActions = head.bias.shape[0] - 1; // its first output is the state's value
-    /** Of the LSTM, where there is one. */
+    this.numActions = head.bias.shape[0] - 1; // the first output of the head is the state value
+    /** Number of LSTM units; 0 without an LSTM. */
     this.units = recurrent?.kernel.shape[0] ?? 0;
   }
 
@@ -30,12 +30,12 @@ export class QNetwork {
     const q = advantages.map((advantage) => value + advantage - centre);
     const action = argmax(q);
     const answer = { action: [action], q_values: [q], ...attention };
-    // As in an export, the memory ends with the action and the fingerprint of the policy.
+    // As in an exported policy, the memory ends with the action and the policy's fingerprint.
     if (state) answer.next_memory = [[...state.hidden, ...state.cell, action, 0]];
     return answer;
   }
 
-  /** Returns the readout vector of a view (N, channels), and the attention between its cells. */
+  /** Returns the readout vector of a view (N, channels) and the attention between its cells. */
   #encode(view) {
     const isSeen = view.map(([object]) => object !== UNSEEN);
     const cells = view.map((codes, n) =>
@@ -46,11 +46,11 @@ export class QNetwork {
     return { vector, attention };
   }
 
-  /** One step of the LSTM, whose input is the vector, the previous action and its reward. */
+  /** Runs one LSTM step, whose input is the vector, the previous action and the last reward. */
   #recur(vector, memory, reward) {
     const { units, layers } = this;
     const [hidden, cell] = [memory.slice(0, units), memory.slice(units, 2 * units)];
-    const before = memory[2 * units]; // -1 in an episode's first step
+    const before = memory[2 * units]; // the previous action; -1 in the first step of an episode
     const action = Array.from({ length: this.numActions }, (_, i) => Number(i === before));
     const coreInput = [...vector, ...action, before < 0 ? 0 : reward];
     const gates = sum(
@@ -64,7 +64,7 @@ export class QNetwork {
     return { hidden: output.map((gate, i) => gate * Math.tanh(next[i])), cell: next };
   }
 
-  /** All layers `<name>_1`, `<name>_2` and so on, each with a ReLU. */
+  /** Applies all layers `<name>_1`, `<name>_2` and so on, each followed by a ReLU. */
   #stack(name, x) {
     for (let i = 1; this.layers.has(`${name}_${i}`); i++)
       x = this.layers.dense(`${name}_${i}`, x).map(relu);

@@ -1,10 +1,10 @@
-/** `RelationalClassifier` of one image, with attention between its patches. */
+/** Computes a `RelationalClassifier` for one image, with the attention between its patches. */
 import { argmax, largest, relate, relu, softmax } from "./layers.js";
 
 export class RelationalClassifier {
   /**
-   * @param {{num_heads: number, num_rounds: number, strides: number[]}} sizes a stride for each
-   *   convolution
+   * @param {{num_heads: number, num_rounds: number, strides: number[]}} sizes `strides` has the
+   *   stride of each convolution
    * @param {import("./layers.js").Layers} layers
    */
   constructor(sizes, layers) {
@@ -18,7 +18,7 @@ export class RelationalClassifier {
     return { class: [argmax(probabilities)], probabilities: [probabilities], ...attention };
   }
 
-  /** Rows of cells, of rows of bytes. */
+  /** Returns the output `grid[y][x]` of the convolutions for an image `image[y][x]` of bytes. */
   #convolved(image) {
     const pixels = image.map((row) => row.map((byte) => [byte / 255]));
     return this.sizes.strides.reduce((grid, stride, i) => {
@@ -29,7 +29,7 @@ export class RelationalClassifier {
   }
 }
 
-/** Appends to each cell its column and its row, from -1 to 1. */
+/** Appends the column and row of each cell to its features, scaled to the range from -1 to 1. */
 function withCoordinates(grid) {
   const place = (index, count) => (2 * index) / Math.max(1, count - 1) - 1;
   return grid.map((row, y) =>

@@ -1,10 +1,10 @@
 /**
- * Predictions: from a server over its REST API, or, for a model with a file of weights, from a
- * network in the browser.
+ * Requests predictions. If `config.json` names a file of weights for a model, the browser computes
+ * the network; otherwise the server does, over its REST API.
  */
 import { networkOf } from "./network.js";
 
-/** A failure whose message is shown to the user. */
+/** An error whose message is shown to the user. */
 export class Problem extends Error {}
 
 /** @returns {Promise<object[]>} the served models: name, version, and its policy.json or null */
@@ -16,7 +16,7 @@ export async function servedModels() {
 }
 
 /**
- * @param {object} model of `servedModels`
+ * @param {object} model a model from `servedModels`
  * @returns {(signature: string, inputs: object) => Promise<any>} the predict function of the model
  */
 export function predictor(model) {
@@ -24,7 +24,7 @@ export function predictor(model) {
 }
 
 function overRest({ name, version }) {
-  // Always the same version, because another one does not accept its memory.
+  // All requests name one version, because another version may reject the memory of this one.
   const address = `/v1/models/${encodeURIComponent(name)}/versions/${version}:predict`;
   return async (signature, inputs) => {
     const body = JSON.stringify({ signature_name: signature, inputs });
@@ -49,26 +49,26 @@ function inThisPage({ name, network: { weights, bytes, crc32, ...network } }) {
   };
 }
 
-/** CRC-32 of each byte. */
+/** The CRC-32 of each byte value. */
 const CRCS = Int32Array.from({ length: 256 }, (_, crc) => {
   for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
   return crc;
 });
 
-/** The CRC-32 of a file, as in zlib; over plain HTTP browsers offer no SHA-256. */
+/** Returns the CRC-32 of a file, as zlib does. Browsers offer SHA-256 only over HTTPS. */
 function checksum(file) {
   let crc = -1;
   for (const byte of new Uint8Array(file)) crc = (crc >>> 8) ^ CRCS[(crc ^ byte) & 255];
   return ~crc >>> 0;
 }
 
-/** Reads a file of the page. */
+/** Loads a file of the page and returns it as `kind`, a method of `Response`. */
 async function read(name, kind, remedy = "reload the page") {
   try {
     const response = await fetch(encodeURIComponent(name));
     if (response.ok) return await response[kind]();
   } catch {
-    // reported below
+    // the error is thrown below
   }
   throw new Problem(`The file ${name} is missing or unreadable: ${remedy}.`);
 }

@@ -1,6 +1,6 @@
 /**
- * A Decision Transformer that plays DoorKey: it aims at a target return, with a window of the last
- * steps as its input.
+ * Plays DoorKey with a Decision Transformer. It is conditioned on a target return, and its input is
+ * a window of the last steps.
  */
 import { observe } from "./doorkey.js";
 import { Grid, headsOf } from "./heads.js";
@@ -10,7 +10,7 @@ import { predictor } from "./server.js";
 const TOKENS = ["return", "view", "action"];
 
 export class WindowPolicy {
-  /** @param {object} model of `servedModels`, for which `reasonNotToPlay` is null */
+  /** @param {object} model a model from `servedModels` for which `reasonNotToPlay` is null */
   constructor(model) {
     const { policy } = model;
     const { signatures } = policy;
@@ -21,14 +21,17 @@ export class WindowPolicy {
     this.signature = signatures.act_with_attention ? "act_with_attention" : "act";
     [, this.length, , , this.channels] = signatures.act.inputs.states.shape;
     const name = ([x, y]) => `${TOKENS[y]} ${ago(this.length - 1 - x)}`;
-    /** Its tokens: a column for each of the last steps. The newest view decides the action. */
+    /**
+     * The layout of the tokens, with a column for each of the last steps. The query starts at the
+     * newest view, from which the action is predicted.
+     */
     this.grid = new Grid(this.length, TOKENS.length, { home: [this.length - 1, 1], name });
     this.rowNames = TOKENS;
     /** The target return. */
     this.target = 1;
     this.hasDefault = "default_target" in signatures;
     this.subtracts = true;
-    this.slots = this.inputRows = 0; // it has no memory besides its window
+    this.slots = this.inputRows = 0; // a Decision Transformer has no memory slots
   }
 
   /** Loads the default target return. */
@@ -39,12 +42,15 @@ export class WindowPolicy {
     this.subtracts = Boolean(found.subtracts_rewards[0]);
   }
 
-  /** The return-to-go at a moment of an episode. */
+  /** Returns the return-to-go at a moment of an episode. */
   returnToGo(moment) {
     return this.target - (this.subtracts ? moment.earned : 0);
   }
 
-  /** @param {import("./episode.js").Moment} moment @returns {Promise<object>} as of `Policy` */
+  /**
+   * Returns the reply at a moment of an episode, as `Policy.reply` does.
+   * @param {import("./episode.js").Moment} moment @returns {Promise<object>}
+   */
   reply(moment) {
     return remembered(moment, async () => {
       const outputs = await this.predict(this.signature, this.#window(moment));
@@ -58,7 +64,7 @@ export class WindowPolicy {
     });
   }
 
-  /** The last steps up to this moment, the newest last; before the first there are zeros. */
+  /** Returns the window of the last steps, the newest last, padded with zeros at the front. */
   #window(moment) {
     const moments = [];
     for (let at = moment; at && moments.length < this.length; at = at.previous) moments.unshift(at);

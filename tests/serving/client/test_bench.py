@@ -65,7 +65,7 @@ def test_a_mix_prints_a_row_for_each_kind_of_clients(server, capsys):
         said = capsys.readouterr().err
         assert "host:port; received" in said and wrong.partition("@")[2] in said
     assert bench.main([mix, "--rate=3"]) == 1
-    assert "`--mix` does not work with `--rate`" in capsys.readouterr().err
+    assert "`--mix` cannot be combined with `--rate`" in capsys.readouterr().err
 
 
 def test_a_server_on_ipv6_is_measured(exported, tools, capsys):

@@ -115,7 +115,7 @@ def test_the_server_reports_a_wrong_shape_or_dtype(client, tools):
 def test_lists_that_the_dtype_does_not_hold_raise(client, tools):
     fractions = (0.9 * tools.observations(1)).tolist()  # NumPy's cast to integers drops them
     for wrong in ([[1, 2], [3]], "left", [[[[300]]]], [[[[-1]]]], [[[[np.nan]]]], fractions):
-        with pytest.raises(ValueError, match=r"of uint8 of shape \[3, 3, 2\].*received"):
+        with pytest.raises(ValueError, match=r"dtype uint8 and shape \[3, 3, 2\].*received"):
             client.act(wrong)
     with pytest.raises(ValueError, match=r"names \['observation'\]; received"):
         client.predict(tools.observations(1))

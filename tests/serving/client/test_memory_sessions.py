@@ -197,7 +197,7 @@ def test_a_memory_of_another_shape_raises(client, tools):
     before = session.memory
     for memory in (before[:1], np.repeat(before, 2, axis=0), before[:, :-1], before[0]):
         with pytest.raises(
-            ValueError, match=r"`memory` must have the shape \[2, \d+\], for 2 .*; rec"
+            ValueError, match=r"`memory` must have the shape \[2, \d+\].* 2 environments; rec"
         ):
             session.memory = memory
     assert session.memory is before
@@ -207,7 +207,7 @@ def test_a_memory_of_another_shape_raises(client, tools):
         "reward": np.zeros(2, np.float32),
     }
     for changes in ({"memory": before[:1]}, {"reward": np.zeros(1, np.float32)}):
-        with pytest.raises(refusal(client), match=r"one batch; received|one size along axis 0"):
+        with pytest.raises(refusal(client), match=r"one batch; received|the same number of rows"):
             client.predict({**inputs, **changes}, "act")
     with pytest.raises(refusal(client), match=r"memory.* shape .*\d"):
         client.predict({**inputs, "memory": before[:, :-1]}, "act")
@@ -226,6 +226,26 @@ def test_a_memory_of_another_policy_raises(client, exported_network, export_once
     session.reset()
     session.act(tools.observations(1)[0])
     other.close()
+
+
+def test_a_memory_of_zeros_begins_an_episode(client, exported_network, tools):
+    """It comes from no policy, so no network runs with it; a warm-up request has it."""
+    raw, rewards = tools.observations(3), np.array([1.0, 2.0, 3.0], np.float32)
+    start = client.predict({"batch_size": np.int32(3)}, "initial_memory")["memory"]
+    step = client.predict({"observation": raw, "memory": start, "reward": rewards}, "act")
+    mixed = np.stack([np.zeros_like(start[0]), step["next_memory"][1], np.zeros_like(start[0])])
+    expected = np.stack([start[0], step["next_memory"][1], start[0]])
+    answers = [
+        client.predict({"observation": raw, "memory": memory, "reward": rewards}, "act")
+        for memory in (mixed, expected)
+    ]
+    for name in ("action", "q_values", "next_memory"):
+        np.testing.assert_array_equal(answers[0][name], answers[1][name])
+    np.testing.assert_allclose(answers[0]["q_values"][0], step["q_values"][0], rtol=1e-5)
+    almost = np.zeros_like(start)
+    almost[:, 0] = 1e-6
+    with pytest.raises(refusal(client), match="memory must come from this version of this policy"):
+        client.predict({"observation": raw, "memory": almost, "reward": rewards}, "act")
 
 
 def test_an_export_of_the_same_weights_accepts_the_memory(export_once, tmp_path, tools):

@@ -156,7 +156,7 @@ def test_unsupported_networks_and_existing_folders_raise(tmp_path):
 
 @pytest.mark.parametrize("presets", [[], "doorkey-5x5", pathlib.Path("doorkey-5x5"), None])
 def test_a_page_needs_a_list_of_presets(presets, tmp_path):
-    told = re.escape(f"a list of at least one preset; received {presets!r}")
+    told = re.escape(f"a list of at least one pretrained model; received {presets!r}")
     with pytest.raises(InvalidInput, match=told):
         write_page(tmp_path / "page", presets)
     assert not (tmp_path / "page").exists()

@@ -183,7 +183,12 @@ def test_worker_and_slow_path_give_the_same_reply(server, exported, tools):
     ("body", "headers", "path", "words"),
     [
         (b"{}", {"Content-Encoding": "gzip"}, PREDICT, "not valid gzip"),
-        (gzip.compress(b"{}", mtime=0)[:-3], {"Content-Encoding": "gzip"}, PREDICT, "ends early"),
+        (
+            gzip.compress(b"{}", mtime=0)[:-3],
+            {"Content-Encoding": "gzip"},
+            PREDICT,
+            "is incomplete",
+        ),
         (b"{}", {"Content-Encoding": "br"}, PREDICT, "'br'"),
         (b"{}", {}, f"/v1/models/tiny/versions/{'9' * 4500}:predict", "out of range"),
         (b"{}", {}, f"/v1/models/tiny/versions/{'0' * 4500}:predict", "not found"),
@@ -509,7 +514,7 @@ def test_stalled_bodies_make_room_for_others(exported, tools, monkeypatch, stall
         wait_until(lambda: budget.held >= 4 * (LIMIT - 1))
         status, reply = post_document(server, {"instances": tools.observations(300).tolist()})
         assert status == (200 if stalled else 503)
-        assert stalled or f"hold {4 * LIMIT} bytes" in reply["error"]
+        assert stalled or f"at most {4 * LIMIT} bytes" in reply["error"]
         assert post_document(server, {"instances": tools.observations(2).tolist()})[0] == 200
         if stalled:
             assert slow[0].recv(4096).startswith(b"HTTP/1.1 408")
@@ -542,7 +547,7 @@ def test_values_are_counted_before_json_reads_them(monkeypatch, value):
         (json_codec.read_predict, ({"": {"x": np.dtype("float32")}},)),
         (json_codec.read_examples, ()),
     ):
-        with pytest.raises(ServingError, match=f"may have {count} values") as refusal:
+        with pytest.raises(ServingError, match=f"at most {count} values") as refusal:
             read(text, "", 1 << 24, *arguments)
         assert refusal.value.http_status == 413
     assert sum(made) < 1000
@@ -562,7 +567,7 @@ def test_size_of_requests_with_examples_is_limited(texts, stub):
     example = request.input.example_list.examples.add()
     example.features.feature["x"].bytes_list.value.append(b"x" * (1 << 25))
     code, details = refusal_of(stub.Classify, request)
-    assert code == "RESOURCE_EXHAUSTED" and f"may have {1 << 25} bytes" in details
+    assert code == "RESOURCE_EXHAUSTED" and f"at most {1 << 25} bytes" in details
     task = inference_pb2.MultiInferenceRequest(input=request.input)
     assert refusal_of(stub.MultiInference, task)[0] == "RESOURCE_EXHAUSTED"
     example.features.feature["x"].bytes_list.value[0] = b"x" * (1 << 24)
@@ -591,7 +596,7 @@ def test_total_size_of_grpc_requests_is_limited(exported, tools, monkeypatch):
         try:
             wait_until(lambda: len(held) == 4)
             code, details = refusal_of(call, large)
-            assert code == "RESOURCE_EXHAUSTED" and f"hold {4 * limit} bytes" in details
+            assert code == "RESOURCE_EXHAUSTED" and f"at most {4 * limit} bytes" in details
             assert refusal_of(call, small)[0] == "INVALID_ARGUMENT"
         finally:
             free.set()

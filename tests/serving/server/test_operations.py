@@ -282,18 +282,18 @@ def test_invalid_keys_are_refused_at_the_start(tmp_path, caplog):
     garbage.write_text("no PEM")
     for pair in ((key, other), (garbage, certificate), (key, garbage)):
         write_ssl(path, *pair)
-        with pytest.raises(StartError, match="must be a pair in PEM"):
+        with pytest.raises(StartError, match="must be a matching pair in PEM"):
             config_files.read_credentials(path)
     write_ssl(path, key, certificate, 'custom_ca: "no PEM" client_verify: true')
-    with pytest.raises(StartError, match="custom_ca a certificate"):
+    with pytest.raises(StartError, match="custom_ca must be a certificate"):
         config_files.read_credentials(path)
     write_ssl(path, key, certificate)
     caplog.clear()
     config_files.read_credentials(path)
-    assert "can read it" not in caplog.text
+    assert "other users can read" not in caplog.text
     path.chmod(0o644)
     config_files.read_credentials(path)
-    assert "can read it" in caplog.text
+    assert "other users can read" in caplog.text
 
 
 def test_client_verify_requires_a_client_certificate(exported, tmp_path, tools):
