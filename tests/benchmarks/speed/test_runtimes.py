@@ -9,7 +9,8 @@ import tensorflow as tf
 from benchmarks.speed import runtimes
 from rrl_tf.pretrained import POLICY, pretrained_folder, pretrained_models
 
-pytestmark = pytest.mark.tf_only
+# TensorFlow says that its interpreter moves to LiteRT.
+pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 MODELS = sorted(pretrained_models())
 WITHOUT_ONNX = any(importlib.util.find_spec(name) is None for name in ("tf2onnx", "onnxruntime"))
