@@ -201,7 +201,7 @@ def test_checkpoint_of_contradicting_levels_is_rejected():
     state = loop.get_state() | parts
     restore(loop, 0, state, levels=2)
     state["environment"]["reset_options"] = {"level": 1}
-    with pytest.raises(InvalidInput, match=r"of the curriculum's level, 0; received {'level': 1}"):
+    with pytest.raises(InvalidInput, match=r"level of the curriculum, 0; received {'level': 1}"):
         restore(loop, 0, state, levels=2)
 
 

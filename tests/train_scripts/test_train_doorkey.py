@@ -297,7 +297,7 @@ def test_book_preset_has_the_books_numbers():
         (["--sizes", "4"], r"size must be at least 5"),
         (["--sizes", "9", "--held-out"], r"held_out needs .* at most 8.*received size 9"),
         (["--batch-size=0"], r"`batch_size` must be greater than 0; received 0"),
-        (["--seed=-1"], r"seed must be .*received -1"),
+        (["--seed=-1"], r"`seed` must be .*received -1"),
         (
             ["--updates-per-step=inf"],
             r"`updates_per_step` must be at least 0 and finite; received inf",
