@@ -1,8 +1,8 @@
-"""Times that can be compared on a machine with other work, and the reports made of them.
+"""Measure times on a machine that other processes also use, and write reports of them.
 
-CPU time is that of all threads of the process: it changes little with the load of the machine.
-Wall time is what a user waits. Sides take turns, so a change of the machine's speed meets all of
-them; tables hold medians.
+CPU time includes all threads of the process and depends little on the load of the machine. Wall
+time is the time that a user waits. The implementations take turns, so that a change in the
+machine's speed affects all of them. Tables show medians.
 """
 
 import dataclasses
@@ -26,12 +26,12 @@ _CPU_FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
 
 @dataclasses.dataclass(frozen=True)
 class Rounds:
-    """How long is measured."""
+    """Set how many times each implementation is measured."""
 
     rounds: int = 20
-    """Turns of each side."""
+    """Number of turns of each implementation."""
     calls: int = 10
-    """Measured calls in a turn, after one that is not measured."""
+    """Number of measured calls in a turn; one warm-up call comes before them."""
 
 
 def use_one_thread():

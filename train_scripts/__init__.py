@@ -1,4 +1,4 @@
-"""One short script a task: numbers on top, `main(config)` below."""
+"""Training scripts, one for each task. Each defines presets and a function `main(config)`."""
 
 from rrl_tf._tf_logging import interrupt_quietly, load_tensorflow
 

@@ -1,4 +1,4 @@
-"""Record episodes of any policy in any Gymnasium environment as a Minari data set.
+"""Record episodes of any policy in any Gymnasium environment as a Minari dataset.
 
 python -m train_scripts.collect_dataset                        # the DoorKey agent, good to bad
 python -m train_scripts.collect_dataset --env CartPole-v1 --policies random
@@ -56,10 +56,10 @@ class Config:
     steps: int | None = None
     """Steps of all policies together, instead of episodes; by default those of the recipe."""
     dataset: str = ""
-    """ID of the data set, NAMESPACE/NAME-vN; by default from the environment or recipe, the
-    policies and the noise."""
+    """ID of the dataset, NAMESPACE/NAME-vN; if empty, it is built from the environment or recipe,
+    the policies and the noise."""
     folder: str = RECORDINGS
-    """Folder of Minari data sets; other readers use it as `$MINARI_DATASETS_PATH`."""
+    """Folder of the Minari datasets. To load them elsewhere, set `MINARI_DATASETS_PATH` to it."""
     seed: int = 0
     """Seed of the environment, the exploration and the training of the agent."""
 
@@ -83,7 +83,7 @@ class Config:
 
     @property
     def dataset_id(self) -> str:
-        """ID of the data set, which differs between environments, recipes and noises."""
+        """ID of the dataset, which differs between environments, recipes and noises."""
         if self.dataset:
             return self.dataset
         if self.recipe:
@@ -98,7 +98,7 @@ class Config:
 
 
 def main(config: Config) -> pathlib.Path:
-    """Record episodes as a Minari data set and return its folder; an existing recording stays."""
+    """Record episodes as a Minari dataset and return its folder; keep an existing recording."""
     recipe = RECIPES.get(config.recipe)
     episodes, steps = config.episodes, config.steps
     if recipe:

@@ -87,7 +87,7 @@ print(total)"""
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The run, and the texts of its model card."""
+    """Select the run to package, and set the texts of its model card."""
 
     run: str
     """Folder of a finished run."""
@@ -98,7 +98,7 @@ class Config:
     description: str = ""
     """One sentence about the model."""
     command: str = ""
-    """Command that made the run; by default the card refers to the settings."""
+    """Command that trained the run; if empty, the model card refers to its settings instead."""
     limits: str = "It was trained for that environment alone."
     """Known limits."""
 
@@ -152,7 +152,7 @@ def main(config: Config) -> pathlib.Path:
 
 
 def read(file: pathlib.Path) -> dict[str, Any]:
-    """Return a JSON file of a run, with the name of its data instead of their path.
+    """Read a JSON file of a run, and replace the path of its data by their name.
 
     Raises:
         InvalidInput: if the run is not finished.

@@ -23,13 +23,13 @@ from train_scripts import command_line
 
 @dataclasses.dataclass(frozen=True)
 class Config(DoubleDQNConfig):
-    """Options of a run. A step is an environment step, four frames of the game."""
+    """Options of a run. A step is an environment step, which repeats the action for 4 frames."""
 
     runs: str = "runs/atari"
     env: str = "ALE/Alien-v5"
     """Id of the game."""
     frames: int = 4
-    """Frames stacked to an observation."""
+    """Number of frames stacked in an observation."""
     network: Literal["atari", "convolutional"] = "atari"
     """Architecture of `RelationalQNetwork`, or a convolutional network."""
 

@@ -67,7 +67,7 @@ class Config(DecisionTransformerConfig):
     """Steps of a window; behavior cloning reads one."""
     positions: Literal["episode", "window"] = "episode"
     """Position embedding of a Decision Transformer: the time step in the episode, as in the
-    originals, or the place in the window."""
+    originals, or the position in the window."""
     dropout: float = 0.1
     distribution: Literal["point", "censored_normal"] = "point"
     """Model of continuous actions: a point with a squared error, or the mean of normal noise that

@@ -47,8 +47,8 @@ class Config(DoubleDQNConfig):
     network: str = "fast"
     """Architecture of `RelationalQNetwork`."""
     bound_entities: bool = False
-    """Compute only as many cells as can be in sight in the largest room: the same values, with less
-    work, but the network does not fit larger rooms."""
+    """Process only as many cells as can be visible in the largest room. The Q values are the same
+    and cost less, but the network cannot be used in larger rooms."""
 
 
 FAST = Config(preset="fast", use_return_lower_bound=True)  # DoorKey is deterministic

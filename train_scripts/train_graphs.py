@@ -131,7 +131,7 @@ def draw_graphs(config: Config, times: int, count: int, seed: int) -> Graphs:
 
 
 def is_right(model: keras.Model, graphs: Graphs) -> np.ndarray:
-    """Return for which nodes `(M, N)` the model's answer is right."""
+    """Return a mask `(M, N)` of the nodes that the model classifies correctly."""
     inputs, targets = connected(graphs)
     # `predict` would trace a graph for every network and size, and TensorFlow would warn.
     logits = [
@@ -146,7 +146,7 @@ def trace_rounds(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return each round's attention `(H, N, N)` on one graph, and the answer of its nodes after it.
 
-    The answer is the probability `(N,)` of a connection with the marked node.
+    The answer is the probability `(N,)` that a node is connected to the marked node.
     """
     block, head = model.get_layer("rounds").block, model.get_layer("head")
     x, rounds = model.get_layer("node")(graph.nodes), []

@@ -55,7 +55,8 @@ class Config(SupervisedConfig):
 
     runs: str = "runs/mnist"
     data: str | None = dataclasses.field(default=None, metadata=MUTABLE)
-    """Folder with the four original files, or of TensorFlow Datasets; its own by default."""
+    """Folder with the four original files, or a data folder of TensorFlow Datasets; by default the
+    data folder that TensorFlow Datasets uses."""
 
     model: Literal["relational", "convolutional", "patch_attention", "mlp"] = "relational"
     """Classifier of `rrl_tf.models`."""
@@ -63,7 +64,7 @@ class Config(SupervisedConfig):
     """Architecture of that classifier."""
 
     perturbed: bool = True
-    """Shift, rotate and spot the digits, in training and in the test; otherwise leave them."""
+    """Perturb the digits in training and in the test, by shifts, rotations and white pixels."""
     shift: int = 6
     """Largest shift in pixels, along either axis."""
     rotation: int = 30
@@ -71,15 +72,15 @@ class Config(SupervisedConfig):
     spots: int = 10
     """Minimum number of white pixels drawn."""
     held_out: int = 2000
-    """Images of the training set kept from training: `eval/` in the log, and early stopping."""
+    """Number of training images held out for the `eval/` metrics and for early stopping."""
     test_seed: int = 0
     """Seed of the perturbation of the 10,000 test images."""
 
     batch_size: int = 300
     replacement: bool = True
-    """Draw every image of a batch from all images; otherwise draw each image once per pass."""
+    """Sample images with replacement; otherwise use each image once per epoch."""
     patience: int = 0
-    """Stop after this many rows of the log without a better `eval/accuracy`; 0 never stops."""
+    """Stop after this many log entries without a better `eval/accuracy`; 0 never stops."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -45,10 +45,10 @@ class Config(SupervisedConfig):
     """A curriculum from easy to hard: pairs of the number of vectors and the number of their
     components that differ. The whole task follows the last stage; empty trains on it alone."""
     stage_passed: float = 0.3
-    """Passes a stage when the accuracy in a row of the log is this fraction of the way from that of
-    a policy without geometry to 1."""
+    """Accuracy in a log entry that passes a stage, on a scale where 0 is guessing without geometry
+    and 1 is perfect."""
     stage_rows: int = 15
-    """Rows of the log after which a stage ends without being passed."""
+    """Number of log entries after which a stage ends even if it is not passed."""
     evaluation_questions: int = 20_000
     """Questions of the whole task, the same for every run. They are evaluated at checkpoints."""
 

@@ -64,9 +64,9 @@ class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
     hidden_activation: Literal["relu", "leaky_relu"] = "relu"
     """Activation after the memory. With rare rewards all units of a ReLU may become inactive."""
     bound_entities: bool = False
-    """DoorKey: relate only as many cells as can be in sight in the largest room: the same values,
-    with less work, but the network does not fit larger rooms. No effect on a network that relates
-    no cells or reads all of them."""
+    """For DoorKey: process only as many cells as can be visible in the largest room. The Q values
+    are the same and cost less, but the network cannot be used in larger rooms. Dense networks and
+    networks that read all cells ignore this option."""
 
     @property
     def default_name(self) -> str:

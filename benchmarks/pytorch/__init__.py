@@ -1,1 +1,1 @@
-"""The other side of comparisons: our networks and updates in PyTorch."""
+"""Our networks and training steps in PyTorch, for comparisons."""

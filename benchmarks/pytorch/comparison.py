@@ -1,4 +1,4 @@
-"""Training steps of rrl_tf and of PyTorch: names of the sides, and the table that compares them."""
+"""Compare training steps of rrl_tf and PyTorch in a table."""
 
 import dataclasses
 from typing import Literal
@@ -16,7 +16,7 @@ EAGER, COMPILED = "PyTorch eager", "PyTorch compiled"
 
 @dataclasses.dataclass(frozen=True)
 class Config(Rounds):
-    """The sides, and how long they are measured."""
+    """Select the implementations, and how long they are measured."""
 
     precisions: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
     """float32, and bfloat16 with float32 weights."""

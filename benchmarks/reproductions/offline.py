@@ -45,7 +45,7 @@ class Config(runner.Config):
 
 
 def trainings(config):
-    """Return a training for every data set and preset."""
+    """Return a training for every dataset and preset."""
     return {
         run_name(preset, data): Training(preset, SCRIPT, preset, config.options(data))
         for data in config.data
@@ -85,16 +85,16 @@ def grouped(results):
 
 
 def group_of(data):
-    """Return the group of tables that shows a data set, such as `walker2d` or `tanh`."""
+    """Return the group of tables that shows a dataset, such as `walker2d` or `tanh`."""
     return "tanh" if "-tanh-" in data else data.removeprefix("local ").partition("/")[0]
 
 
 def table(results, *groups):
-    """Return the return at the highest target of every data set and preset, and at the best one.
+    """Return the return at the highest target of every dataset and preset, and at the best one.
 
     Args:
         results: `Results`.
-        groups: groups of data sets, see `group_of`.
+        groups: groups of datasets, see `group_of`.
     """
     rows = []
     for (data, preset, _), found in grouped(results).items():
@@ -124,7 +124,7 @@ def table(results, *groups):
 
 
 def walker2d_summary(results):
-    """Return one row per preset: the return at the highest target on each Walker2d data set."""
+    """Return one row per preset: the return at the highest target on each Walker2d dataset."""
     references = {"mean": {"preset": "*mean of the data*"}, "max": {"preset": "*best episode*"}}
     rows = {}
     for (data, preset, _), found in grouped(results).items():
@@ -164,7 +164,7 @@ def returns(evaluations, weights, target):
 
 
 def returns_figure(results, name):
-    """Draw the returns against the targets, one panel per data set with that name."""
+    """Draw the returns against the targets, one panel per dataset with that name."""
     panels, references = {}, {}
     for (data, preset, recording), found in grouped(results).items():
         last = [each["last"] for each in found if "last" in each]

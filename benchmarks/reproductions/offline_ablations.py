@@ -72,7 +72,7 @@ class Config(runner.Config):
 
 
 def trainings(config):
-    """Return a training for every data set and variant."""
+    """Return a training for every dataset and variant."""
     found = {}
     for data in config.data:
         best = f"--targets={load_episodes(data).returns().max():.0f}"
@@ -89,7 +89,7 @@ def measure(run):
 
 
 def table(results):
-    """Return the return with the last weights for every data set and variant."""
+    """Return the return with the last weights for every dataset and variant."""
     groups, order = offline.grouped(results), list(VARIANTS)
     rows = []
     for key in sorted(groups, key=lambda key: (*key[::2], order.index(key[1]))):

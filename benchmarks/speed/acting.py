@@ -68,7 +68,7 @@ def make_sides(training, folder):
 
 
 def check_equal(sides):
-    """Raise a `ValueError` unless all sides give the same action."""
+    """Raise a `ValueError` unless all implementations give the same action."""
     actions = {how: act() for how, act in sides.items()}
     if len(set(actions.values())) > 1:
         raise ValueError(f"all sides must give the same action; received {actions}")

@@ -92,7 +92,7 @@ def distance(found, expected):
 
 
 def notes(config, rows):
-    """Return the notes of the table."""
+    """Return the notes that are printed below the table."""
     wrong = [
         f"{r['task']} {r['precision']} {r['XLA']}" for r in rows if r["equal to the CPU"] != "yes"
     ]

@@ -31,7 +31,7 @@ PRECISION = "float32"
 
 @dataclasses.dataclass(frozen=True)
 class Config(comparison.Config):
-    """The sides, and how long they are measured."""
+    """Select the implementations, and how long they are measured."""
 
     precisions: tuple[str, ...] = (PRECISION,)
     networks: tuple[str, ...] = ("lstm", "relational-memory", "relational-memory-entities")
@@ -60,7 +60,7 @@ def add_sides(sides, name, agent, sequence):
     """Add the same update with the visible cells only, and in PyTorch.
 
     Raises:
-        ValueError: if the sides compute different losses.
+        ValueError: if the implementations compute different losses.
     """
     visible = make_loop(name, bound_entities=True).agent
     visible.set_state(agent.get_state())
@@ -74,7 +74,7 @@ def add_sides(sides, name, agent, sequence):
 
 
 def notes(seconds):
-    """Return the notes of the table."""
+    """Return the notes that are printed below the table."""
     networks = [name for name in seconds if isinstance(name, str) and name not in (PRECISION,)]
     served = (f"{name} {1e3 * median(seconds[name]):.2f} ms" for name in networks)
     training = train_recurrent.PRESETS[PRESET]

@@ -53,11 +53,11 @@ def main(config):
     ]
     notes = (
         "CPU time of a training step (forward, backward, Adam), one thread, medians. The last "
-        "column is the median of the ratios to the time of the port in the same rounds.",
+        "column is the median ratio to the time of the PyTorch port in the same round.",
         f"B = {config.batch}, T = {config.steps}, {config.features} features, {config.mem_slots} "
         f"slots, {config.num_heads} heads of {config.head_size}, a dense layer to {CLASSES} "
         "classes; float32.",
-        "Target: at most 0.6 of the time of the port.",
+        "Target: at most 0.6 of the time of the PyTorch port.",
     )
     return Report("Cost of a training step of a memory", rows, notes)
 

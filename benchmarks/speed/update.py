@@ -56,7 +56,7 @@ VISIBLE = {
 
 @dataclasses.dataclass(frozen=True)
 class Config(comparison.Config):
-    """The sides, and how long they are measured."""
+    """Select the implementations, and how long they are measured."""
 
     presets: tuple[Literal["book", "fast", "box-world"], ...] = ("book", "fast", "box-world")
     """Presets of `train_scripts.train_doorkey` and `train_scripts.train_box_world`."""
@@ -91,7 +91,7 @@ def add_sides(sides, preset, config):
         Floating-point operations of the matrix products of one update.
 
     Raises:
-        ValueError: if the sides compute different losses.
+        ValueError: if the implementations compute different losses.
     """
     training = PRESETS[preset]
     batch = gather_batch(training)

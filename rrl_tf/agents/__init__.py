@@ -1,4 +1,4 @@
-"""Value-based agents: double DQN, replay, training loop, evaluation, curriculum, actors."""
+"""Value-based agents: double DQN, replay buffers, training loop, evaluation and curriculum."""
 
 from rrl_tf._lazy import lazy_attributes
 

@@ -1,4 +1,4 @@
-"""Actors in other processes: they play with copies of the network and send rollouts to the loop."""
+"""Collect experience in other processes that act with copies of the network."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from rrl_tf.envs.vector import SeededVectorEnv
 from rrl_tf.errors import InvalidInput
 
 PATIENCE = 60.0
-"""Seconds without a rollout after which the loop prints that it still waits."""
+"""Seconds to wait for a rollout before the loop prints that it is still waiting."""
 MAX_RESTARTS = 10
-"""How often Ray replaces an actor that is lost."""
+"""Maximum number of times that Ray restarts each actor."""
 NICENESS = 10
-"""Of the actors' processes, so that the learner has priority where cores are few."""
+"""Niceness of the actors' processes, so that the learner has priority if there are few cores."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """A request to an actor.
+    """A request to an actor to take T steps in its environments.
 
     Attributes:
-        steps: T, number of steps of every environment.
-        epsilon: `(E,)` fractions of random actions.
-        reset_options: options of every episode that begins.
-        version: number of updates of the weights to play with.
-        step: environment steps of the learner; it seeds an actor that begins.
+        steps: T, number of steps in every environment.
+        epsilon: `(E,)` probability of a random action in each environment.
+        reset_options: `options` of `env.reset` for new episodes.
+        version: version of the weights to act with: the number of updates that produced them.
+        step: number of environment steps of the learner so far; it seeds a new actor.
     """
 
     steps: int
@@ -54,13 +54,13 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Rollout:
-    """T steps of the E environments of one actor, following those of its last rollout.
+    """T steps of the E environments of one actor. They continue its previous rollout.
 
     Attributes:
         transitions: the arguments of `ReplayBuffer.add`, `(T, E, ...)` each.
-        episodes: `(T, 4, E)`, as `Collector.step` returns them.
-        version: number of updates of the weights that played.
-        actor: identifier of the actor, another one after a restart.
+        episodes: `(T, 4, E)`, as returned by `Collector.step`.
+        version: version of the weights that chose the actions.
+        actor: identifier of the actor; a restarted actor has a new one.
     """
 
     transitions: dict[str, Any]
@@ -70,11 +70,11 @@ class Rollout:
 
 
 class Actor:
-    """Plays E environments with a copy of the learner's network.
+    """Acts in E environments with a copy of the learner's network.
 
     Args:
-        make_agent: function without arguments -> the agent that acts; it is never updated.
-        make_env: function of a seed -> `SeededVectorEnv`.
+        make_agent: function without arguments that returns the agent; the actor never trains it.
+        make_env: function of a seed that returns a `SeededVectorEnv`.
         seed: sequence of integers, seed of this actor.
 
     Example:
@@ -109,12 +109,12 @@ class Actor:
         self._number = 0
 
     def play(self, order: Order, weights: Callable[[], Sequence[np.ndarray]]) -> Rollout:
-        """Take `order.steps` steps of all environments.
+        """Take `order.steps` steps in all environments.
 
         Args:
             order: the request.
-            weights: returns the network's weights of `order.version`; called where the actor has
-                others.
+            weights: function that returns the network's weights of `order.version`; it is called
+                if the actor has another version.
         """
         if order.version != self._version:
             self._agent.network.set_weights(weights())
@@ -129,7 +129,7 @@ class Actor:
         return Rollout(transitions, episodes, order.version, self._name)
 
     def _begin(self, step):
-        # An actor that replaces a lost one plays other episodes, as the step differs.
+        # The step is part of the seed, so a restarted actor plays other episodes.
         sequence = np.random.SeedSequence((*self._seed, step))
         seed, env_seed = sequence.generate_state(2, np.uint64).astype(np.int64) & (2**62 - 1)
         self._collector = Collector(
@@ -146,23 +146,23 @@ class Actor:
 
 
 class ActorCollector:
-    """Collects the steps of N actors of E environments each, in place of a `Collector`.
+    """A collector that gathers the steps of N actors with E environments each.
 
-    While the learner learns from one rollout of every actor, the actors play the next. The order in
-    which actors finish has no influence. An actor that is lost is replaced by one that plays other
-    episodes. Steps that were not sent when a state was saved are lost, so a resumed run is not
-    equal to the bit.
+    While the learner trains on one rollout of every actor, the actors play the next rollouts. The
+    order in which actors finish does not affect the result. A restarted actor begins new episodes.
+    A checkpoint does not include rollouts in progress, so a resumed run differs from an
+    uninterrupted one.
 
     Args:
         agent: the learner's agent.
         pool: `RayPool` of `count` actors, or another object with its methods.
-        count: N.
-        num_envs: E, environments of one actor.
-        rollout_length: T, steps of every environment in a rollout.
+        count: N, number of actors.
+        num_envs: E, number of environments per actor.
+        rollout_length: T, number of steps in every environment per rollout.
 
     Attributes:
-        num_envs: N * E.
-        reset_options: options of every episode that begins.
+        num_envs: N * E, number of environments of all actors.
+        reset_options: `options` of `env.reset` for new episodes.
     """
 
     jit_compile = True
@@ -186,7 +186,7 @@ class ActorCollector:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Run the actors while the context is entered."""
+        """Run the actors inside the `with` block."""
         with self.pool:
             self._running = True
             try:
@@ -196,17 +196,18 @@ class ActorCollector:
                 self._in_flight, self._actors = [], {}
 
     def gauges(self, updates: int) -> dict[str, float]:
-        """Return the age of the weights that played, in updates, and the number of restarts."""
+        """Return further metrics: the lag of the actors' weights in updates, and the restarts."""
         return {"actor_lag": updates - self._version, "actor_restarts": self.restarts}
 
     def prepare(self, carry: Any, epsilon: Any = 0.0, updates: int = 0) -> tuple[Any, int]:
-        """Return what `step` takes, and how many steps it can take.
+        """Return the carry for `step`, and the number of steps that it contains.
 
-        Waits for a rollout of every actor where the last ones are used up, and sends new orders.
+        If all steps of the current rollouts are used, wait for the next rollout of every actor and
+        send new orders.
 
         Args:
-            carry: as `step` returned it, or `None`.
-            epsilon: fraction of random actions, a scalar or `(N * E,)`.
+            carry: as returned by `step`, or `None` at the start.
+            epsilon: probability of a random action, a scalar or `(N * E,)`.
             updates: number of updates so far.
         """
         left = 0 if carry is None else self.rollout_length - int(carry["position"])
@@ -240,7 +241,7 @@ class ActorCollector:
 
     def _wait(self, future):
         while not concurrent.futures.wait([future], PATIENCE).done:
-            print(f"\nNo rollout has arrived for {PATIENCE:.0f} s; still waiting.", file=sys.stderr)
+            print(f"\nStill waiting for a rollout after {PATIENCE:.0f} s.", file=sys.stderr)
         return future.result()
 
     def _note_restarts(self, rollouts):
@@ -251,34 +252,34 @@ class ActorCollector:
     def step(
         self, carry: Any, epsilon: Any, number: Any, level: Any
     ) -> tuple[Any, dict[str, Any], Tensor]:
-        """Return the next step of the rollouts, as `Collector.step`."""
+        """Return the next step of the rollouts in the format of `Collector.step`."""
         position = carry["position"]
         transition = tf.nest.map_structure(lambda column: column[position], carry["transitions"])
         return {**carry, "position": position + 1}, transition, carry["episodes"][position]
 
     def get_state(self, carry: Any) -> dict[str, dict[str, Any]]:
-        """Return the part `environment` of a loop's state: the options of `reset`."""
+        """Return the part `environment` of the loop's state, which holds only `reset_options`."""
         return {"environment": {"reset_options": self.reset_options}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `get_state` returned; all actors begin new episodes."""
+        """Restore a state from `get_state`; all actors begin new episodes."""
         self.reset_options = state["environment"]["reset_options"]
 
 
 class RayPool:
-    """Actors as Ray processes, on the cluster that `RAY_ADDRESS` names or on this machine.
+    """Runs actors as Ray processes, on the cluster at `RAY_ADDRESS` or, by default, locally.
 
-    A connection to Ray that the caller's process already has is used and kept. Each actor takes one
-    core and no GPU, at a lower priority than the learner.
+    If this process is already connected to Ray, the pool uses that connection and leaves it open.
+    Each actor takes one CPU core and no GPU, and has a lower priority than the learner.
 
     Args:
-        agent: the learner's agent; every actor plays with a network of the same configuration.
-        make_env: function of a seed -> `SeededVectorEnv`; it must be picklable.
+        agent: the learner's agent; every actor builds a network with the same configuration.
+        make_env: picklable function of a seed that returns a `SeededVectorEnv`.
         count: number of actors.
         seed: seed of the run.
 
     Raises:
-        InvalidInput: if Ray is not installed, or agent and environments cannot be pickled.
+        InvalidInput: if Ray is not installed, or the agent or `make_env` cannot be pickled.
 
     Example:
         >>> pool = RayPool(agent, make_env, count=2, seed=0)  # doctest: +SKIP
@@ -288,14 +289,14 @@ class RayPool:
     def __init__(
         self, agent: Any, make_env: Callable[[int], SeededVectorEnv], count: int, seed: int
     ) -> None:
-        # Otherwise Ray counts its users and announces changes.
+        # Turn off Ray's usage statistics and a warning about an upcoming change.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             import ray
         except ImportError as error:
             raise InvalidInput(
-                "Actors need the package ray: pip install '.[ray]'; received a Python without it."
+                "`actors` needs the package ray, which is not installed. Use pip install '.[ray]'."
             ) from error
         network = agent.network
         make_agent = functools.partial(
@@ -307,7 +308,7 @@ class RayPool:
             self._parts: bytes = ray.cloudpickle.dumps((make_agent, make_env))
         except Exception as error:  # a user's environment can raise anything
             raise InvalidInput(
-                f"Actors need a task and a network that can be pickled: {error}."
+                f"`actors` needs a task and a network that can be pickled: {error}."
             ) from error
         self._ray = ray
         self._count = positive_int("actors", count)
@@ -341,13 +342,13 @@ class RayPool:
             self._ray.init(address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConnectionError(
-                "RAY_ADDRESS must be the address of a cluster of Ray "
-                f"{self._ray.__version__}, with RAY_AUTH_MODE=token where it needs one; "
-                f"received {address!r}: {error}"
+                "RAY_ADDRESS must be the address of a cluster that runs Ray "
+                f"{self._ray.__version__}; received {address!r}: {error}. If the cluster needs a "
+                "token, set RAY_AUTH_MODE=token."
             ) from error
 
     def __exit__(self, *exception: object) -> None:
-        # Ray warns of actors that are killed while they play.
+        # Wait, because Ray prints a warning for each actor that is killed during a task.
         pending = [*self._pending.values()]
         if pending:
             self._ray.wait(pending, num_returns=len(pending), timeout=10)
@@ -359,16 +360,16 @@ class RayPool:
             self._connected = False
 
     def publish(self, weights: Sequence[np.ndarray]) -> None:
-        """Store the weights that later orders are played with."""
+        """Store the weights that actors use for all orders from now on."""
         self._weights = self._ray.put(weights)
 
     def submit(self, index: int, order: Order) -> concurrent.futures.Future[Rollout]:
-        """Send an order to an actor.
+        """Send an order to an actor and return a future of its rollout.
 
-        The future raises what the actor's environment or network raised, and `ConnectionError` if
-        the actor was lost too often.
+        The future raises the exception that the actor's environment or network raised, or
+        `ConnectionError` if the actor cannot start or was restarted too often.
         """
-        # In a list the weights are a reference: an actor that has them does not fetch them.
+        # Inside a list, Ray passes a reference: the actor only fetches weights that it needs.
         self._pending[index] = self._actors[index].play.remote(order, [self._weights])
         result: concurrent.futures.Future[Rollout] = concurrent.futures.Future()
         sent = self._pending[index].future()
@@ -382,9 +383,9 @@ class RayPool:
             result.set_exception(error.cause)
         except self._ray.exceptions.RayError as error:
             lost = ConnectionError(
-                f"An actor could not begin, or was lost {MAX_RESTARTS} times: {error}. rrl_tf and "
-                "the environment must be installed wherever actors run. Run the same command again "
-                "to resume from the last checkpoint."
+                f"An actor could not start, or failed after {MAX_RESTARTS} restarts: {error}. "
+                "rrl_tf and the environment must be installed on every machine of the cluster. Run "
+                "the same command again to resume from the last checkpoint."
             )
             result.set_exception(lost)
         except Exception as error:  # otherwise the learner would wait forever
@@ -398,10 +399,10 @@ def _new_agent(agent_class, network_class, network_config, build_config, preproc
 
 
 def _process_class():
-    """Return the class that Ray runs.
+    """Return the class that Ray instantiates in the actors' processes.
 
-    Defined inside a function it is sent whole, so that nothing is imported before TensorFlow's
-    environment variables are set.
+    Because the class is defined inside a function, Ray pickles it by value. Its process therefore
+    does not import this module, and TensorFlow, before the environment variables are set.
     """
 
     class ActorProcess:
@@ -423,7 +424,7 @@ def _process_class():
             tf.config.threading.set_inter_op_parallelism_threads(1)
             self.fetch = ray.get
             self.actor = Actor(*ray.cloudpickle.loads(parts), seed)
-            os.nice(niceness)  # last, as starting is urgent
+            os.nice(niceness)  # last, so that the start has normal priority
 
         def play(self, order, weights):
             return self.actor.play(order, lambda: self.fetch(weights[0]))
@@ -433,7 +434,7 @@ def _process_class():
 
 @contextlib.contextmanager
 def _signal_handlers_kept() -> Iterator[None]:
-    """Restore the signal handlers that Ray replaces."""
+    """Restore the handlers of SIGINT and SIGTERM, which Ray replaces, at the end of the block."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
     try:

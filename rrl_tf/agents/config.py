@@ -1,4 +1,4 @@
-"""Hyper-parameters of a double DQN run."""
+"""Define the configurations of double DQN runs."""
 
 from __future__ import annotations
 
@@ -18,77 +18,85 @@ from rrl_tf.training.optimizers import OptimizerName
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig(RunConfig):
-    """Hyper-parameters of every agent. Steps are environment steps over all environments."""
+    """Base configuration of double DQN runs. Steps are counted over all environments together."""
 
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Precision of the network."""
+    """Keras dtype policy of the network."""
     optimizer: OptimizerName = "adam"
-    """`muon` updates matrices by the orthogonal part of their momentum, the rest like Adam."""
+    """Optimizer. `muon` orthogonalizes the momentum of weight matrices and updates all other
+    weights like Adam."""
     learning_rate: float = 1e-3
     """Initial learning rate."""
     learning_rate_end: float = 1e-4
-    """Learning rate from `learning_rate_updates` on, after a linear decay."""
+    """Final learning rate, after a linear decay."""
     learning_rate_updates: int = 5000
-    """Updates after which the learning rate is `learning_rate_end`."""
+    """Number of updates after which the learning rate reaches `learning_rate_end`."""
     learning_rate_hold: int = 0
-    """Updates before the decay begins, counted within `learning_rate_updates`."""
+    """Number of updates before the decay begins; less than `learning_rate_updates`, which includes
+    them."""
     clip_norm: float = 10.0
-    """Largest global norm of the gradient."""
+    """Clip the global norm of the gradient to this value."""
     loss: Literal["huber", "mse"] = "huber"
-    """Loss of the temporal-difference errors."""
+    """Loss function for the temporal-difference errors."""
     target_period: int = 1
-    """Updates between moves of the target network."""
+    """Number of gradient steps between updates of the target network."""
     target_rate: float = 0.01
-    """Fraction of the way that it moves to the online network; 1 copies it. Below 1 the target
-    network is a running average, and it is evaluated and exported."""
+    """Fraction by which a target update moves the target network towards the online network. 1
+    copies the online network. With a smaller value, the target network is a moving average, and is
+    the network that is evaluated and exported."""
 
     steps: int = dataclasses.field(default=25_000, metadata=MUTABLE)
-    """Environment steps. The same command with a larger number resumes the run."""
+    """Number of environment steps to train for. Repeat the command with a larger number to continue
+    the run."""
     stop_after_perfect: int = 0
-    """Stop after this number of consecutive evaluations without a failure; 0 never stops."""
+    """Stop after this many consecutive evaluations in which every episode succeeds; 0 never
+    stops."""
     loop: Literal["python", "graph"] = "python"
-    """Where the environments run: in Python, which any Gymnasium environment can, or as tensors in
-    TensorFlow's graph (DoorKey with one frame, Box-World)."""
+    """Where the environments run: `python` supports any Gymnasium environment; `graph` runs
+    DoorKey (with one frame) and Box-World as TensorFlow operations, which is faster."""
     num_envs: int = 16
-    """Parallel environments; a run ends with the step of all of them that reaches `steps`."""
+    """Number of parallel environments, per actor if there are actors. All environments step
+    together, so a run may exceed `steps` by less than their number."""
     actors: int | None = None
-    """Ray processes that play `num_envs` environments each; by default the learner plays."""
+    """Number of Ray processes that collect experience in `num_envs` environments each; by default
+    the learner's process collects it."""
     updates_per_step: float = 0.25
     """Gradient steps per environment step."""
     batch_size: int = 64
     """Transitions or sequences per gradient step."""
     learning_starts: int = 1000
-    """Transitions collected before the first update."""
+    """Number of transitions to collect before the first gradient step."""
     replay_capacity: int = 50_000
-    """Steps kept in the replay buffer."""
+    """Number of environment steps that the replay buffer holds."""
     n_step: int = 3
-    """Rewards summed before bootstrapping."""
+    """Number of rewards in an n-step return before bootstrapping."""
     discount: float = 0.93
-    """Discount factor."""
+    """Discount factor, from 0 to 1."""
     priority_exponent: float = 0.6
-    """Exponent of the sampling priorities; 0 samples uniformly."""
+    """Exponent of the priorities in prioritised replay; 0 samples uniformly."""
     use_return_lower_bound: bool = False
-    """Raise targets to observed returns; correct in deterministic environments only."""
+    """Raise targets that are below the observed return to that return. Valid only if the
+    environment is deterministic."""
     epsilon_start: float = 1.0
-    """Initial fraction of random actions."""
+    """Initial probability of a random action."""
     epsilon_end: float = 0.15
-    """Fraction of random actions from `epsilon_steps` on."""
+    """Final probability of a random action, after a linear decay."""
     epsilon_steps: int = 10_000
-    """Steps of the linear decay of the fraction of random actions."""
+    """Number of environment steps over which the probability of a random action decays."""
     epsilon_exponent: float | None = None
-    """α: environment i of E explores with ε^(1 + α i / (E - 1)). By default 0, and 7 with actors,
-    as Ape-X does."""
+    """α, which makes environments explore differently, as in Ape-X: environment i of E acts
+    randomly with probability ε^(1 + α i / (E - 1)). By default 7 with actors, else 0."""
 
     evaluation_episodes: int = 300
-    """Largest number of evaluation episodes; they are always the same ones."""
+    """Maximum number of episodes per evaluation; every evaluation uses the same episodes."""
     log_every: int = 500
-    """Steps between rows of the log; evaluations, checkpoints and figures write one as well."""
+    """Number of steps between log entries. Evaluations, checkpoints and figures add entries."""
     evaluate_every: int = 1000
-    """Steps between evaluations."""
+    """Number of steps between evaluations."""
     checkpoint_every: int = 5000
-    """Steps between checkpoints."""
+    """Number of steps between checkpoints."""
     draw_every: int = dataclasses.field(default=0, metadata=MUTABLE)
-    """Steps between figures and films of an episode; 0 draws only at the end."""
+    """Number of steps between figures and videos of an episode; 0 draws only at the end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,29 +120,30 @@ class AgentConfig(RunConfig):
             )
         if self.actors and self.loop == "graph":
             raise InvalidInput(
-                f"`actors` play environments in Python; received {self.actors} actors and "
-                "loop='graph'. Use `--loop python`."
+                f"`actors` needs loop='python'; received {self.actors} actors and loop='graph'. "
+                "Use `--loop python`."
             )
         require_fraction(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
 
     @property
     def all_envs(self) -> int:
-        """Number of environments of all actors."""
+        """Number of environments of all actors together."""
         return self.num_envs * (self.actors or 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class DoubleDQNConfig(AgentConfig):
-    """Hyper-parameters of a double DQN. Steps are environment steps over all environments."""
+    """Configuration of a double DQN run. Steps are counted over all environments together."""
 
     select_at_t: bool = False
-    """Choose the action evaluated at t + n from the values at t, as the book's code does."""
+    """Select the bootstrap action from the Q values at t instead of t + n. This reproduces an error
+    in the book's code."""
     jit_compile: bool = True
-    """Compile the update with XLA."""
+    """Compile acting and gradient steps with XLA."""
     positive_copies: int = 1
-    """How many times likelier a transition with a positive return is drawn."""
+    """Factor by which the replay buffer samples transitions with a positive return more often."""
     ignore_time_limit: bool = False
-    """Continue an episode after its time limit, as the book's code does."""
+    """Do not reset an environment when its time limit is reached, as in the book's code."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,19 +152,22 @@ class DoubleDQNConfig(AgentConfig):
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentDoubleDQNConfig(AgentConfig):
-    """Hyper-parameters of a recurrent double DQN. Steps are environment steps over all
-    environments."""
+    """Configuration of a recurrent double DQN run. Steps are counted over all environments
+    together."""
 
     burn_in: int = 5
-    """Steps of a sequence that only bring its memory up to date."""
+    """Number of steps at the start of a sequence that update the recurrent state and have no
+    loss."""
     unroll_length: int = 16
-    """Steps of a sequence with a loss, after the burn-in; `n_step` more follow."""
+    """Number of steps with a loss, after the burn-in. `n_step` further steps follow for
+    bootstrapping."""
     sequence_period: int = 8
-    """Steps from the first step of a sequence to that of the next."""
+    """Number of steps between the starts of successive sequences in the replay buffer."""
     stored_state: bool = True
-    """Begin a sequence with the memory it was played with; otherwise with the initial one."""
+    """Start replayed sequences from the recurrent state stored while acting; otherwise from the
+    initial state."""
     priority_max_weight: float = 0.9
-    """η: the priority of a sequence is η times its largest error plus 1 - η times the mean."""
+    """η in the priority of a sequence, η max |δ| + (1 - η) mean |δ| over its errors δ."""
     batch_size: int = 16
     """Sequences per gradient step."""
     updates_per_step: float = 0.125
@@ -170,5 +182,5 @@ class RecurrentDoubleDQNConfig(AgentConfig):
 
     @property
     def sequence_length(self) -> int:
-        """L, the number of steps of a sequence."""
+        """Number of steps in a replayed sequence."""
         return self.burn_in + self.unroll_length + self.n_step

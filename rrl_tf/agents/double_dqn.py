@@ -1,4 +1,4 @@
-"""The double DQN: acts, and learns from batches of replayed transitions."""
+"""Define `DoubleDQN`, an agent that learns from batches of replayed transitions."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.training.optimizers import OptimizerName, make_optimizer
 
 State = dict[str, Tensor]
-"""Recurrent state of E episodes: name -> `(E, ...)`; empty for a network without memory."""
+"""Recurrent state of E environments, a dict name → `(E, ...)`; empty for a network without
+memory."""
 
 
 class DoubleDQN:
-    """A Q network, its target network, and one compiled update of both.
+    """Double DQN agent: an online network, a target network, and a compiled training step.
 
-    The online network chooses the action at `t + n`, the target network evaluates it
-    (`double_dqn_target`). After every `target_period` updates the target network moves the fraction
-    `target_rate` of the way to the online network: `(100, 1.0)` copies it every 100 updates,
-    `(1, 0.01)` averages it. An averaged target network has less noise in its values, so it is the
-    `policy` that is evaluated and exported, while the online network collects experience.
+    The online network selects the action at `t + n`, and the target network evaluates it
+    (`double_dqn_target`). Every `target_period` gradient steps, the target network moves towards
+    the online network by the fraction `target_rate`. For example, `target_period=100,
+    target_rate=1.0` copies the weights every 100 gradient steps, and `target_period=1,
+    target_rate=0.01` keeps an exponential moving average. A moving average has less noisy Q values.
+    It is therefore the `policy` that is evaluated and exported, while the online network collects
+    experience.
 
     Args:
-        network: built `keras.Model`, preprocessed observations `(B, ...)` -> Q values `(B, A)`.
-        preprocess: `Preprocessor`, or another function of `keras.ops` from raw to preprocessed
-            observations; it runs in the graph.
+        network: built `keras.Model` that maps preprocessed observations `(B, ...)` to Q values
+            `(B, A)`.
+        preprocess: `Preprocessor`, or another function that maps raw to preprocessed observations.
+            It must use `keras.ops`, because it runs in the graph.
         learning_rate: float or Keras schedule.
-        clip_norm: largest global norm of the gradient, or `None`.
+        clip_norm: maximum global norm of the gradient; `None` does not clip.
         loss: `"huber"` or `"mse"`.
-        target_period: updates between moves of the target network.
-        target_rate: fraction in (0, 1] of the way that it moves.
+        target_period: number of gradient steps between updates of the target network.
+        target_rate: fraction in (0, 1] by which such an update moves the target network.
         optimizer: `"adam"` or `"muon"`, see `make_optimizer`.
-        select_at_t: choose the action evaluated at `t + n` from the Q values at `t`, as the
-            published code of the book does. Wrong; it exists to measure its effect.
-        jit_compile: compile the update with XLA.
+        select_at_t: select the bootstrap action from the Q values at `t` instead of `t + n`. The
+            published code of the book contains this error; use it only to measure its effect.
+        jit_compile: compile acting and the training step with XLA.
         spread: function that computes gradients on several devices, such as
             `rrl_tf.training.Replicas.spread`; `None` for one device.
 
@@ -80,7 +84,8 @@ class DoubleDQN:
     ) -> None:
         if not network.built:
             raise InvalidInput(
-                f"Call `build` of network {network.name!r} first: it has no weights."
+                f"`network` must be built; received {network.name!r} without weights. Call its "
+                "`build` method first."
             )
         if not 0 < target_rate <= 1:
             raise InvalidInput(f"`target_rate` must be in (0, 1]; received {target_rate}.")
@@ -111,11 +116,12 @@ class DoubleDQN:
 
     @property
     def policy(self) -> keras.Model:
-        """The network to evaluate and export: the averaged one, if there is one."""
+        """The network to evaluate and export: the target network if it is a moving average
+        (`target_rate` < 1), otherwise the online network."""
         return self.target if self.target_rate < 1 else self.network
 
     def initial_state(self, num_envs: int, network: keras.Model | None = None) -> State:
-        """Return the recurrent state at the start of E episodes, empty here.
+        """Return the recurrent state at the start of E episodes; an empty dict for this agent.
 
         Args:
             num_envs: E.
@@ -124,21 +130,21 @@ class DoubleDQN:
         return {}
 
     def next_state(self, memory: Tensor, action: Tensor, reward: Tensor, over: Tensor) -> State:
-        """Return the recurrent state after a step, empty here.
+        """Return the recurrent state after a step; an empty dict for this agent.
 
         Args:
-            memory: `(E, M)` as returned by `act`.
+            memory: `(E, M)` memory as returned by `act`.
             action: `(E,)` actions taken.
             reward: `(E,)` rewards received.
-            over: `(E,)` bool, the episode ended and the next one begins.
+            over: `(E,)` bool, True where an episode is done and the next one begins.
         """
         return {}
 
     def values(self, network: keras.Model, observation: Any, state: State) -> tuple[Tensor, Tensor]:
-        """Return Q values `(E, A)` float32 and the memory `(E, M)`, which is `(E, 0)` here.
+        """Return Q values `(E, A)` float32 and the memory `(E, M)`; M is 0 for this agent.
 
         Args:
-            network: `network` or `target`.
+            network: the agent's `network` or `target`.
             observation: raw observations `(E, ...)`.
             state: as returned by `initial_state` or `next_state`.
         """
@@ -150,14 +156,14 @@ class DoubleDQN:
 
         Args:
             observation, state: as for `values`.
-            epsilon: fraction of random actions, a scalar or `(E,)`.
+            epsilon: probability of a random action, a scalar or `(E,)`.
             seed: two integers or a tensor `(2,)`.
         """
         values, memory = self.values(self.network, observation, state)
         return random.epsilon_greedy(values, epsilon, seed), memory
 
     def policy_values(self, observation: Any, state: State) -> tuple[Tensor, Tensor]:
-        """Return `values` of the `policy`."""
+        """Return the result of `values` for the network `policy`."""
         return self.values(self.policy, observation, state)
 
     def greedy(self, observation: Any) -> np.ndarray:
@@ -166,11 +172,11 @@ class DoubleDQN:
         return values.numpy().argmax(axis=-1)
 
     def greedy_policy(self) -> Any:
-        """Return the `policy` in the form that `rrl_tf.agents.evaluate` plays."""
+        """Return the greedy `policy` as the argument `act` of `rrl_tf.agents.evaluate`."""
         return self.greedy
 
     def _update(self, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        """Take one gradient step on a batch of `ReplayBuffer.sample`.
+        """Take one gradient step on a batch that `ReplayBuffer.sample` returned.
 
         Returns:
             A dict of scalars `loss`, `q_mean` and `gradient_norm`, and the temporal-difference
@@ -181,21 +187,22 @@ class DoubleDQN:
         return {"loss": sums["loss"], "q_mean": sums["q_mean"], "gradient_norm": norm}, error
 
     def _apply(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Apply gradients, move the target network and return the norm of the gradient."""
+        """Apply the gradients, update the target network and return the gradient norm."""
         scale = self.optimizer.scale_loss(1.0)
         with tf.name_scope("optimizer"):
             self.optimizer.apply(gradients, self.network.trainable_variables)
             due = tf.equal(self.optimizer.iterations % self.target_period, 0)
             rate = tf.where(due, self.target_rate, 0.0)
             for target, online in zip(self.target.variables, self.network.variables):
-                if keras.backend.is_float_dtype(target.dtype):  # not the state of a random seed
+                if keras.backend.is_float_dtype(target.dtype):  # skip random generator states
                     target.assign_add(rate * (online - target))
         return tf.linalg.global_norm(gradients) / scale
 
     def _gradients(self, batch: Mapping[str, Tensor]) -> tuple[dict[str, Any], Tensor]:
-        """Return a dict of `loss`, `q_mean` and `gradients`, and each row's error.
+        """Return a dict of `loss`, `q_mean` and `gradients`, and each transition's error.
 
-        For a part of a batch on one of R devices the sums are this part's summands of the whole.
+        If R devices share a batch, the dict contains this device's contribution: adding up the
+        dicts of all devices yields the values of the whole batch.
         """
         with tf.name_scope("target"):
             next_input = self.preprocess(batch["observation_tpn"])
@@ -204,7 +211,7 @@ class DoubleDQN:
                 q_select = tf.cast(self.network(next_input, training=False), tf.float32)
         weights = [variable.value for variable in self.network.trainable_variables]
         with tf.GradientTape() as tape:
-            tape.watch(weights)  # on several devices they are tensors
+            tape.watch(weights)  # with several devices, these are tensors and not variables
             with tf.name_scope("forward"):
                 q_t = self.network(self.preprocess(batch["observation_t"]), training=True)
                 q_t = tf.cast(q_t, tf.float32)
@@ -223,21 +230,21 @@ class DoubleDQN:
             return {**sums, "gradients": tape.gradient(scaled_loss, weights)}, error
 
     def _device_sums(self, loss, q_t):
-        """Return what one device adds to the loss and the mean Q value, and the loss to derive."""
+        """Return this device's share of `loss` and `q_mean`, and the scaled loss for gradients."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         loss, q_mean = loss / replicas, tf.reduce_mean(q_t) / replicas
         return {"loss": loss, "q_mean": q_mean}, self.optimizer.scale_loss(loss)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """Return the weights, target weights and optimiser variables as a dict name -> array."""
+        """Return the weights, target weights and optimizer variables as a dict name → array."""
         return {name: np.asarray(variable.numpy()) for name, variable in self._variables().items()}
 
     def set_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore what `get_state` returned.
+        """Restore a state from `get_state`.
 
         Raises:
-            InvalidInput: if a name is missing, unknown, of another shape or not finite; the error
-                lists up to three of them, and the agent is unchanged.
+            InvalidInput: if an array is missing, unknown, not finite or of another shape. The
+                message lists up to three problems, and the agent is not changed.
         """
         variables = self._variables()
         wrong = [f"missing {name}" for name in variables if name not in arrays]
@@ -248,7 +255,7 @@ class DoubleDQN:
             if name in arrays and arrays[name].shape != tuple(variable.shape)
         ]
         wrong += [
-            f"{name} holds {received}, expected finite numbers"
+            f"{name} contains {received}, expected finite numbers"
             for name, array in arrays.items()
             if (received := not_finite(array)) is not None
         ]

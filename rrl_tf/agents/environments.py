@@ -1,4 +1,4 @@
-"""Environments of growing difficulty: of tensors or of Gymnasium, as a `Collector` steps them."""
+"""Define training environments with a curriculum, in Python or in the TensorFlow graph."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rrl_tf.errors import InvalidInput
 
 
 class CurriculumEnv(gymnasium.Wrapper):
-    """Several environments of growing difficulty as one; each reset draws a level.
+    """Combines environments of increasing difficulty; each reset selects one of these levels.
 
-    With probability `current_fraction` an episode is of the level `options["level"]`, otherwise of
-    an easier one, so that the agent does not forget those.
+    With probability `current_fraction` an episode has the level `options["level"]`. Otherwise it
+    has a random easier level, so that the agent does not forget the easier levels.
 
     Args:
         envs: list of environments with equal observation and action spaces, the easiest first.
-        current_fraction: probability in [0, 1].
+        current_fraction: probability in [0, 1] of the current level.
 
     Raises:
         InvalidInput: if there is no environment, their spaces differ, or the fraction is out of
@@ -51,14 +51,14 @@ class CurriculumEnv(gymnasium.Wrapper):
 
     def __init__(self, envs: Sequence[gymnasium.Env], current_fraction: float = 0.7) -> None:
         if not envs:
-            raise InvalidInput("CurriculumEnv needs at least one environment, received none")
+            raise InvalidInput("`envs` must contain at least one environment; received none")
         for env in envs:
             for kind in ("observation", "action"):
                 space, first = (getattr(each, f"{kind}_space") for each in (env, envs[0]))
                 if space != first:
                     raise InvalidInput(
-                        f"the environments of a curriculum must share one {kind} space; received "
-                        f"{first.shape or first} and {space.shape or space}"
+                        f"`envs` must have equal {kind} spaces; received {first.shape or first} "
+                        f"and {space.shape or space}"
                     )
         number_from("current_fraction", current_fraction, 0, 1)
         super().__init__(envs[0])
@@ -68,13 +68,13 @@ class CurriculumEnv(gymnasium.Wrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode of the level drawn; `options["level"]` is 0 by default.
+        """Select a level and begin an episode of it; `options["level"]` is 0 by default.
 
         Raises:
-            InvalidInput: if the level does not exist, or there is another option.
+            InvalidInput: if the level does not exist, or `options` contains another key.
         """
         level = level_of(options, len(self.envs))
-        # A separate stream: the environment's draws must not depend on those of the level.
+        # A separate generator, so that selecting a level does not change the environment's draws.
         rng = np.random.default_rng(None if seed is None else (seed, 1))
         if level > 0 and rng.random() >= self.current_fraction:
             level = int(rng.integers(level))
@@ -90,7 +90,7 @@ class CurriculumEnv(gymnasium.Wrapper):
 def training_env(
     task: Task, num_envs: int, seed: int, reset_on_truncation: bool = True
 ) -> SeededVectorEnv:
-    """Return parallel training environments of a task, each a `CurriculumEnv` of its levels.
+    """Return parallel training environments, each a `CurriculumEnv` of the task's levels.
 
     Args:
         task: task to train on.
@@ -112,20 +112,19 @@ def training_env(
 
 
 class GraphEnvs:
-    """E environments made of tensors, of growing difficulty: `CurriculumEnv` in the graph.
+    """E environments with a curriculum that run in the TensorFlow graph, like `CurriculumEnv`.
 
     Args:
-        levels: `GraphEnv`s with equal observation and action spaces, such as `DoorKeyGraph`s, the
-            easiest first.
-        num_envs: E.
-        current_fraction: fraction of new episodes of the level `reset_options["level"]`; the others
-            are of easier levels.
+        levels: `GraphEnv`s with equal observation and action spaces, the easiest first.
+        num_envs: E, number of parallel environments.
+        current_fraction: probability in [0, 1] that a new episode has the level
+            `reset_options["level"]`; otherwise it has a random easier level.
 
     Attributes:
         reset_options: `{"level": number}`, or `None` for the first level.
 
     Raises:
-        InvalidInput: if there is no level, their spaces differ, or a number is out of range.
+        InvalidInput: if there is no level, the spaces differ, or a number is out of range.
 
     Example:
         >>> from rrl_tf.envs import DoorKeyGraph
@@ -144,7 +143,7 @@ class GraphEnvs:
         spaces = {(repr(level.observation_space), repr(level.action_space)) for level in levels}
         if len(spaces) != 1:
             raise InvalidInput(
-                "The levels of a curriculum must be at least one and share their spaces; received "
+                "`levels` must be one or more environments with equal spaces; received "
                 f"{sorted(spaces)}."
             )
         self.levels = tuple(levels)
@@ -153,7 +152,7 @@ class GraphEnvs:
         self.reset_options: dict[str, Any] | None = None
 
     def initial_state(self, seed: Any, level: Any) -> Any:
-        """Return new episodes, `current_fraction` of them of the level, the others easier."""
+        """Return the state of E new episodes, each of `level` or of an easier level."""
         seeds = random.split(seed, len(self.levels) + 2)
         shape = (self.num_envs,)
         easier = random.uniform(shape, seeds[-1]) * tf.cast(level, tf.float32)
@@ -175,20 +174,20 @@ class GraphEnvs:
     def step_and_reset(
         self, state: Any, action: Any, seed: Any, level: Any
     ) -> tuple[Any, Any, dict[str, Any], Any, Any]:
-        """Step every environment; where an episode ends, the next one begins.
+        """Step every environment, and reset those whose episode is done.
 
         Args:
             state: state of E environments.
             action: `(E,)` actions.
-            seed: two integers or a tensor, another one at every step.
-            level: level of the episodes that begin, a tensor.
+            seed: two integers or a tensor `(2,)`; use a different seed at every step.
+            level: tensor, current level of the curriculum for new episodes.
 
         Returns:
-            The next state and observation; a dict of `reward_t`, `terminated`, `truncated` and
-            `observation_tp1`, `(E, ...)` each; which episodes are over, and which succeeded, `(E,)`
-            bool.
+            A tuple of the next state; the next observation; a dict of `reward_t`, `terminated`,
+            `truncated` and `observation_tp1`, `(E, ...)` each; `(E,)` bool, which episodes are
+            done; and `(E,)` bool, which of them succeeded.
         """
-        # Levels differ in how an episode begins, not in how it continues.
+        # Levels differ only in their initial states, so the first level can step all of them.
         state, final_observation, reward, terminated, truncated = self.levels[0].step(state, action)
         truncated &= ~terminated
         over = terminated | truncated
@@ -207,15 +206,15 @@ class GraphEnvs:
         return contextlib.nullcontext()
 
     def get_state(self, state: Any) -> dict[str, Any]:
-        """Return the environments' state as a dict of arrays and JSON-compatible values."""
+        """Return the state of the environments as a dict of arrays and JSON-serialisable values."""
         columns = {name: column.numpy() for name, column in state._asdict().items()}
         return {"reset_options": self.reset_options, **columns}
 
     def set_state(self, stored: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the state and observation that `get_state` stored.
+        """Return the state and observation of the environments when `get_state` was called.
 
         Raises:
-            InvalidInput: if the number or kind of environments differs, or the level is unknown.
+            InvalidInput: if the environments or their number differ, or the level does not exist.
         """
         example = self.initial_state((0, 0), 0)
         expected = {
@@ -230,10 +229,10 @@ class GraphEnvs:
 
 
 class PythonEnvs:
-    """Gymnasium environments that a `Collector` steps from within the graph.
+    """Lets the TensorFlow graph step Gymnasium environments.
 
-    Every step leaves the graph once, for all environments together. A lost life
-    (`info["life_lost"]`) terminates the transition; the episode continues.
+    A step calls Python once for all environments together. If a life is lost
+    (`info["life_lost"]`), the stored transition is terminal, but the episode continues.
 
     Args:
         env: `SeededVectorEnv` of E environments.
@@ -257,7 +256,7 @@ class PythonEnvs:
 
     @property
     def reset_options(self) -> dict[str, Any] | None:
-        """The options of `reset` that new episodes begin with."""
+        """The `options` of `env.reset` for new episodes."""
         return self.env.reset_options
 
     @reset_options.setter
@@ -265,15 +264,19 @@ class PythonEnvs:
         self.env.reset_options = options
 
     def begin(self, seed: Any) -> tuple[tuple[()], Any]:
-        """Return an empty state, as the environments keep theirs, and observations `(E, ...)`."""
+        """Reset the environments; return observations `(E, ...)` after an empty state.
+
+        The state is an empty tuple because the environments keep their state themselves.
+        """
         return (), tf.constant(self.env.reset()[0])
 
     def step_and_reset(
         self, state: tuple[()], action: Any, seed: Any, level: Any
     ) -> tuple[tuple[()], Any, dict[str, Any], Any, Any]:
-        """Step every environment as `GraphEnvs.step_and_reset` does, with the environments' seeds.
+        """Step every environment; see `GraphEnvs.step_and_reset`.
 
-        Successes are float32, nan where an environment does not report them.
+        `seed` and `level` are not used, because the environments have their own seeds and options.
+        Successes are float32, with nan for environments that do not report success.
         """
         space = self.env.single_observation_space
         view = (tf.as_dtype(space.dtype), (self.num_envs, *(space.shape or ())))
@@ -313,7 +316,7 @@ class PythonEnvs:
 
     @contextlib.contextmanager
     def errors_as_raised(self) -> Iterator[None]:
-        """Re-raise an environment's own exception instead of TensorFlow's, which only quotes it."""
+        """Raise an environment's own exception instead of the TensorFlow error that wraps it."""
         self._error = None
         try:
             yield
@@ -323,20 +326,20 @@ class PythonEnvs:
             raise
 
     def get_state(self, state: tuple[()]) -> dict[str, Any]:
-        """Return the environments' state, JSON-compatible."""
+        """Return the state of the environments as a JSON-serialisable dict."""
         return self.env.get_state()
 
     def set_state(self, stored: Mapping[str, Any]) -> tuple[tuple[()], Any]:
-        """Restore what `get_state` returned, and return the state and observation."""
+        """Restore a state from `get_state`; return the (empty) state and the observation."""
         return (), tf.constant(self.env.set_state(stored))
 
 
 class Curriculum:
-    """Holds the current level, and raises it when the level is mastered.
+    """Tracks the current level, and advances to the next one when the agent masters it.
 
     Args:
         levels: number of levels.
-        promote_at: success rate of an evaluation, in [0, 1], from which the level rises.
+        promote_at: minimum success rate in an evaluation, in [0, 1], to advance.
 
     Raises:
         InvalidInput: if a number is out of range.
@@ -353,17 +356,17 @@ class Curriculum:
         self.level = 0
 
     def report(self, success: float) -> bool:
-        """Report the success rate on the current level; return whether the level rises."""
+        """Take the success rate on the current level; return whether this advances the level."""
         promoted = success >= self.promote_at and self.level + 1 < self.levels
         self.level += promoted
         return promoted
 
     def get_state(self) -> dict[str, Any]:
-        """Return the level as a JSON-compatible dict."""
+        """Return the level as a JSON-serialisable dict."""
         return {"level": self.level}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore what `get_state` returned.
+        """Restore a state from `get_state`.
 
         Raises:
             InvalidInput: if the level does not exist.
@@ -372,10 +375,10 @@ class Curriculum:
 
 
 def level_of(options: Mapping[str, Any] | None, levels: int) -> int:
-    """Return the number of the level in the `options` of a reset, 0 by default.
+    """Return the level in the `options` of `env.reset`, 0 by default.
 
     Raises:
-        InvalidInput: if the level does not exist, or there is another option.
+        InvalidInput: if the level does not exist, or `options` contains another key.
 
     Example:
         >>> level_of({"level": 1}, levels=2), level_of(None, levels=2)

@@ -1,4 +1,4 @@
-"""Evaluation: play given starts to the end, greedily and with a few random actions."""
+"""Evaluate policies on fixed start states, greedily and with a small fraction of random actions."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 
 Play: TypeAlias = "Callable[[int, float], Evaluation]"
-"""`play(level, epsilon)` -> the outcome of one episode from each evaluation start of that level."""
+"""Function of a level and epsilon that plays an episode from each of the level's start states."""
 
 NOISE = 0.05
-"""Fraction of random actions in the noisy evaluation; it frees an agent from loops."""
+"""Probability of a random action in the noisy evaluation. Random actions end loops, in which a
+greedy policy in a deterministic environment would stay until the time limit."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Outcome of one episode per start.
+    """Results of an evaluation that plays one episode from each of M start states.
 
     Attributes:
-        success: `(M,)` bool, the episode reached its goal; `None` where no episode reported it.
-        length: `(M,)` int, environment steps.
+        success: `(M,)` bool, whether the episode reached its goal; `None` if the environment does
+            not report success.
+        length: `(M,)` int, number of environment steps.
         reward: `(M,)` float, undiscounted returns.
-        loop: `(M,)` bool, a greedy policy returned to an earlier state. As policy and environment
-            are deterministic it would repeat itself until the time limit, so the episode is stopped
-            there. `None` where the environment has no `state_key`, or the policy is recurrent and
-            may act otherwise the second time.
+        loop: `(M,)` bool, whether a greedy policy returned to an earlier state. Since policy and
+            environment are deterministic, it would repeat its actions until the time limit, so the
+            episode is stopped. `None` if the environment has no `state_key`, or if the policy is
+            recurrent and may act differently the second time.
     """
 
     success: np.ndarray | None
@@ -43,9 +45,10 @@ class Evaluation:
     loop: np.ndarray | None
 
     def summary(self) -> dict[str, float]:
-        """Return the means as a dict: `return`, `length` and, where known, `success` and `loops`.
+        """Return a dict with the means of `return`, `length`, `success` and `loops`.
 
-        The length is that of the successful episodes, where successes are known.
+        `success` and `loops` are left out if they are unknown. If success is known, `length` is
+        the mean over successful episodes.
         """
         means = {"return": float(self.reward.mean())}
         counted = self.length
@@ -66,19 +69,18 @@ def evaluate(
     epsilon: float = 0.0,
     seed: int = 0,
 ) -> Evaluation:
-    """Play one episode per start, all of them side by side.
+    """Play M episodes in parallel, one for each element of `resets`.
 
     Args:
-        act: the policy, a function of raw observations `(B, ...)` -> actions `(B,)`. A recurrent
-            policy has the methods of `GreedyRecurrentPolicy`: `initial_state`, a call with
-            observations and state that returns actions and memory, and `next_state`.
-        make_env: function without arguments -> Gymnasium environment with discrete actions. If the
-            last step's `info` has `"success"`, successes are counted; if the environment has a
-            `state_key()` (a hashable value that its future depends on), loops are counted, as
-            failures.
+        act: the policy, a function from raw observations `(B, ...)` to actions `(B,)`. A recurrent
+            policy is an object with the methods of `GreedyRecurrentPolicy`.
+        make_env: function without arguments that returns a Gymnasium environment with discrete
+            actions. Successes are counted if the `info` of the last step contains `"success"`.
+            Loops are detected, and count as failures, if the environment has a method
+            `state_key()`, which returns a hashable value that identifies its state.
         resets: keyword arguments of `env.reset`, one dict per episode, such as
             `{"options": {"start": start}}` or `{"seed": 7}`.
-        epsilon: fraction of random actions. Loops are only counted at 0.
+        epsilon: probability of a random action. Loops are only detected if it is 0.
         seed: seed of the random actions.
 
     Returns:
@@ -95,7 +97,7 @@ def evaluate(
         ((48,), 1.0)
     """
     if not resets:
-        raise InvalidInput("`resets` must hold at least one start; received none.")
+        raise InvalidInput("`resets` must contain at least one element; received none.")
     episodes = [_Episode(make_env(), reset) for reset in resets]
     recurrent = hasattr(act, "initial_state")
     _play_to_the_end(episodes, act, recurrent, epsilon, np.random.default_rng(seed))
@@ -131,7 +133,7 @@ def _play_to_the_end(episodes, act, recurrent, epsilon, rng):
 
 
 def _where_known(values):
-    """Return bools `(M,)`, or `None` if no value is known; an unknown one counts as false."""
+    """Return bools `(M,)`, with False for unknown values; return `None` if all are unknown."""
     if all(value is None for value in values):
         return None
     return np.array([bool(value) for value in values])
@@ -165,17 +167,17 @@ class _Episode:
 
 
 class GraphEvaluation:
-    """Plays one episode per start in one compiled call, with the outcome of `evaluate`.
+    """Evaluates a policy inside the TensorFlow graph, with the same results as `evaluate`.
 
-    Random actions are drawn by another generator than that of `evaluate`.
+    With random actions the results differ, because they are drawn from another generator.
 
     Args:
-        agent: `DoubleDQN` or `RecurrentDoubleDQN`, whose policy plays.
-        env: `GraphEnv` that is played, such as a `DoorKeyGraph`.
-        starts: one start per episode, as `env.state_of` takes them.
+        agent: `DoubleDQN` or `RecurrentDoubleDQN` whose policy is evaluated.
+        env: `GraphEnv`, such as a `DoorKeyGraph`.
+        starts: start states that `env.state_of` accepts, one per episode.
 
     Raises:
-        InvalidInput: if there is no start, or one that is not of this environment.
+        InvalidInput: if `starts` is empty or contains an invalid start state.
 
     Example:
         >>> import keras
@@ -202,10 +204,10 @@ class GraphEvaluation:
         self._play = tf.function(self._to_the_end)
 
     def __call__(self, epsilon: float = 0.0, seed: int = 0) -> Evaluation:
-        """Return the outcome of M episodes, one per start.
+        """Play one episode from each start state, and return the results.
 
         Args:
-            epsilon: fraction of random actions; loops are only counted at 0.
+            epsilon: probability of a random action. Loops are only detected if it is 0.
             seed: seed of the random actions.
         """
         outcome = self._play(tf.constant(epsilon), tf.constant((seed, 0), tf.int64))
@@ -220,7 +222,7 @@ class GraphEvaluation:
         no = tf.zeros((self._count,), tf.bool)
         over, success, loop = no, no, no
         length, reward = tf.zeros((self._count,), tf.int32), tf.zeros((self._count,))
-        # Row t holds the states after t steps; no state has the key -1.
+        # Row t contains the state keys after t steps. The fill value -1 is not a valid key.
         visited = tf.fill((self._limit + 1, self._count), tf.constant(-1, tf.int64))
         state = self.agent.initial_state(self._count, self.agent.policy)
         steps = 0
@@ -244,7 +246,7 @@ class GraphEvaluation:
         return success, length, reward, loop
 
     def _act(self, observation, state, over, epsilon, seed, steps):
-        """Return actions and memories of all episodes; those that are over are not computed."""
+        """Return actions and memories of all episodes, with zeros for episodes that are done."""
         running = tf.where(~over)
         observation, state = tf.nest.map_structure(
             lambda x: tf.gather(x, running[:, 0]), (observation, state)
@@ -252,7 +254,7 @@ class GraphEvaluation:
         values, memory = self.agent.policy_values(observation, state)
         seed = random.fold_in(seed, steps)
         action = random.epsilon_greedy(values, epsilon, seed)
-        # Scattered together, as a memory may have no numbers.
+        # Scatter actions and memories together, because `memory` may have a size of 0.
         both = tf.concat([tf.cast(action, memory.dtype)[:, None], memory], axis=-1)
         shape = tf.constant((over.shape[0], both.shape[1]), running.dtype)
         everyone = tf.scatter_nd(running, both, shape)
@@ -264,13 +266,13 @@ class GraphEvaluation:
 
 
 def make_play(agent: Any, task: Task, episodes: int, in_graph: bool = False) -> Play:
-    """Return a function that plays an agent's policy from the evaluation starts of a task.
+    """Return a function that evaluates an agent's policy on a task.
 
     Args:
         agent: `DoubleDQN` or `RecurrentDoubleDQN`.
         task: task to evaluate on.
-        episodes: largest number of starts per level.
-        in_graph: play the task's environments made of tensors, which is faster.
+        episodes: maximum number of evaluation episodes per level.
+        in_graph: use the task's environments in the TensorFlow graph, which are faster.
     """
 
     def resets(level):
@@ -298,12 +300,12 @@ def make_play(agent: Any, task: Task, episodes: int, in_graph: bool = False) -> 
 
 
 def scores(play: Play, level: int, levels: int) -> dict[str, float]:
-    """Return the metrics of greedy and noisy episodes from every evaluation start.
+    """Evaluate a level greedily and with random actions, and return the metrics.
 
     Args:
-        play: as `make_play` returned it.
-        level: number of the level to play.
-        levels: number of levels.
+        play: function from `make_play`.
+        level: number of the level to play, from 0.
+        levels: number of levels of the task.
     """
     greedy, noisy = (play(level, epsilon).summary() for epsilon in (0.0, NOISE))
     measure = "return"
@@ -319,13 +321,14 @@ def scores(play: Play, level: int, levels: int) -> dict[str, float]:
 
 
 def zero_shot_scores(play: Play, level: int, levels: int) -> dict[str, float]:
-    """Return the successes on a level before it is trained on, under `zero_shot/`.
+    """Evaluate a level before the agent has trained on it; return metrics under `zero_shot/`.
+
+    `zero_shot/last_success` is the greedy success on the last level.
 
     Args:
-        play: as `make_play` returned it.
-        level: number of the level that training reaches now. The greedy success on the last level
-            is added as `zero_shot/last_success`.
-        levels: number of levels.
+        play: function from `make_play`.
+        level: number of the level that training is about to begin, from 0.
+        levels: number of levels of the task.
     """
     last = scores(play, levels - 1, levels)
     current = last if level == levels - 1 else scores(play, level, levels)
@@ -337,7 +340,7 @@ def zero_shot_scores(play: Play, level: int, levels: int) -> dict[str, float]:
 
 
 def format_summary(scores: Mapping[str, float], episodes: int, levels: int) -> str:
-    """Return the scores on the last level as one line.
+    """Format the scores on the last level as one line.
 
     Example:
         >>> found = {"eval/return": 1.0, "eval/success": 1.0, "eval/success_epsilon_0.05": 0.98}

@@ -1,6 +1,7 @@
-"""The training loop: acting, replay and updates run in TensorFlow between two log rows.
+"""Define the training loop, which acts, stores transitions and trains inside a `tf.function`.
 
-`Collector` acts, `Loop` stores and updates, and `RolloutStatistics` averages its records.
+`Collector` acts in the environments. `Loop` stores the transitions and trains the agent.
+`RolloutStatistics` averages the records of the loop for the log.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ _METRICS = ("loss", "q_mean", "gradient_norm")
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What happened since the previous record.
+    """Describes what a training loop did since its previous record.
 
     Attributes:
-        step: environment steps so far, over all environments.
-        updates: gradient steps so far.
-        epsilon: fraction of random actions in the last step, averaged over the environments.
-        episodes: list of dicts `return`, `length` and, where the environment reports it, `success`:
-            the episodes that ended.
-        metrics: dict of floats, means over the updates; empty without an update.
-        seconds: wall-clock seconds.
+        step: number of environment steps so far, over all environments.
+        updates: number of gradient steps so far.
+        epsilon: probability of a random action in the last step, averaged over the environments.
+        episodes: episodes that ended, a list of dicts with `return`, `length` and, if the
+            environment reports it, `success`.
+        metrics: dict of floats, means over the gradient steps; empty if there were none.
+        seconds: wall-clock seconds since the previous record.
         gauges: dict of floats, further values logged under `time/`.
     """
 
@@ -54,16 +55,16 @@ class Record:
 class Collector:
     """Lets an agent act in E environments of this process.
 
-    What a collector carries from step to step is a structure of tensors that `step` takes and
-    returns, so that a `tf.function` can take many steps.
+    `step` takes and returns a `carry`, a structure of tensors with the state of environments and
+    agent, so that a `tf.function` can take many steps.
 
     Args:
         agent: `DoubleDQN` or `RecurrentDoubleDQN`.
         env: `GraphEnvs` or `PythonEnvs` of E environments.
-        seed: seed of the random actions and, in the graph, of the episodes.
+        seed: seed of the random actions and, with `GraphEnvs`, of the episodes.
 
     Attributes:
-        num_envs: E.
+        num_envs: E, number of parallel environments.
         jit_compile: whether XLA can compile `step`.
 
     Example:
@@ -89,7 +90,7 @@ class Collector:
 
     @property
     def reset_options(self) -> dict[str, Any] | None:
-        """The options that new episodes begin with; `{"level": number}` chooses the level."""
+        """The `options` of `env.reset` for new episodes; `{"level": number}` sets the level."""
         return self.env.reset_options
 
     @reset_options.setter
@@ -97,19 +98,19 @@ class Collector:
         self.env.reset_options = options
 
     def running(self) -> AbstractContextManager[None]:
-        """Return the context to step in; an environment's error leaves it as it was raised."""
+        """Return the context manager to call `step` in, which re-raises environments' errors."""
         return self.env.errors_as_raised()
 
     def gauges(self, updates: int) -> dict[str, float]:
-        """Return values to log after this number of updates: none."""
+        """Return further metrics to log after `updates` gradient steps; none for this class."""
         return {}
 
     def prepare(self, carry: Any, epsilon: Any = 0.0, updates: int = 0) -> tuple[Any, int]:
-        """Return what `step` takes, and how many steps it can take.
+        """Return the carry for `step`, and the number of steps that can be taken with it.
 
         Args:
-            carry: as `step` or `set_state` returned it, or `None` to begin.
-            epsilon, updates: fraction of random actions and number of updates so far; unused here.
+            carry: as returned by `step` or `set_state`; `None` begins new episodes.
+            epsilon, updates: not used by this class; see `ActorCollector.prepare`.
         """
         if carry is None:
             carry = self._new_carry(*self.env.begin(self._seed(random.RESETS, -1)))
@@ -130,14 +131,15 @@ class Collector:
         """Take one step in every environment.
 
         Args:
-            carry: as `prepare` or `step` returned it.
-            epsilon: fraction of random actions, a scalar or `(E,)`.
-            number: number of the step; it seeds the draws.
-            level: level of the episodes that begin.
+            carry: as returned by `prepare` or `step`.
+            epsilon: probability of a random action, a scalar or `(E,)`.
+            number: number of the step, which seeds the random numbers.
+            level: current level of the curriculum for new episodes.
 
         Returns:
-            The next carry; the arguments of `ReplayBuffer.add`; and `(4, E)` float32 of whether the
-            episode is over, its return and length so far, and its success (nan if unknown).
+            A tuple of the next carry; a dict of the arguments of `ReplayBuffer.add`; and a tensor
+            `(4, E)` float32. Its rows are: whether the episode is done, its return so far, its
+            length so far, and its success (nan if unknown).
         """
         observation_t, state_t = carry["observation"], carry["state"]
         with tf.name_scope("act"):
@@ -171,7 +173,7 @@ class Collector:
         return random.fold_in((self.seed, stream), number)
 
     def get_state(self, carry: Any) -> dict[str, dict[str, Any]]:
-        """Return the parts of a loop's state: `environment`, `episodes` and `recurrent_state`."""
+        """Return the parts `environment`, `episodes` and `recurrent_state` of the loop's state."""
         return {
             "environment": self.env.get_state(carry["env"]),
             "episodes": {name: carry[name].numpy() for name in ("return", "length")},
@@ -179,10 +181,10 @@ class Collector:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> Any:
-        """Restore what `get_state` returned, and return what `step` takes.
+        """Restore a state from `get_state`, and return the carry for `step`.
 
         Raises:
-            InvalidInput: if a part does not fit the agent or the environments.
+            InvalidInput: if the state does not fit the agent or the environments.
         """
         carry = self._new_carry(*self.env.set_state(state["environment"]))
         episodes = {name: carry[name] for name in ("return", "length")}
@@ -192,7 +194,7 @@ class Collector:
 
 
 def _restored(part, stored, example):
-    """Return the stored arrays as tensors, checked against an example."""
+    """Return stored arrays as tensors; names, shapes and dtypes must be those of `example`."""
     expected = {
         name: (tuple(value.shape), value.dtype.as_numpy_dtype) for name, value in example.items()
     }
@@ -202,25 +204,27 @@ def _restored(part, stored, example):
 
 
 class Loop:
-    """Collects experience, stores it, and updates the agent.
+    """Collects experience, stores it in a replay buffer, and trains the agent.
 
-    Everything up to the next pause is one call of a `tf.function`. Between two records the loop is
-    at rest: evaluate, draw or save there. Acting and the environments' step are compiled with XLA
-    where both allow it.
+    `run` yields a record at regular pauses, where the caller can evaluate, draw or save. All steps
+    between two pauses are one call of a `tf.function`. Acting and the environments are compiled
+    with XLA if both agent and collector support it.
 
     Args:
         agent: `DoubleDQN` or `RecurrentDoubleDQN`.
         collector: `Collector` or `ActorCollector` of E environments.
-        replay: `ReplayBuffer` or `SequenceReplayBuffer` of E environments.
-        epsilon: function of the step -> fraction of random actions, a float or `(E,)`.
-        updates_per_step: gradient steps per environment step; 0.25 is one every four.
+        replay: `ReplayBuffer` or `SequenceReplayBuffer` for E environments.
+        epsilon: function of the step that returns the probability of a random action, a float or
+            `(E,)`.
+        updates_per_step: gradient steps per environment step; 0.25 is one every four steps.
         batch_size: transitions or sequences per gradient step.
-        learning_starts: transitions that can be drawn before the first gradient step.
-        seed: seed of the samples.
-        pauses: the loop yields a record at every multiple of each of these numbers of steps.
+        learning_starts: training starts when the replay buffer can sample more than this many
+            transitions.
+        seed: seed for sampling from the replay buffer.
+        pauses: intervals in environment steps. `run` pauses at every multiple of each interval.
 
     Raises:
-        InvalidInput: if a number is out of range, or replay and collector differ in E.
+        InvalidInput: if a number is out of range, or `replay` and `collector` have different E.
 
     Example:
         >>> from rrl_tf.agents import DoubleDQN
@@ -254,13 +258,13 @@ class Loop:
         pauses: Sequence[int],
     ) -> None:
         self.updates_per_step = number_from("updates_per_step", updates_per_step, 0)
-        # With a larger number no update would ever take place.
+        # With a larger value, training would never start.
         most = replay.drawable(replay.steps) - 1
         self.learning_starts = number_from("learning_starts", learning_starts, 0, most)
         if replay.num_envs != collector.num_envs:
             raise InvalidInput(
-                f"The replay must be of {collector.num_envs} environments; received one of "
-                f"{replay.num_envs}."
+                f"`replay` must be for the {collector.num_envs} environments of `collector`; "
+                f"received one for {replay.num_envs}."
             )
         self.agent = agent
         self.collector = collector
@@ -280,7 +284,7 @@ class Loop:
 
     @property
     def step(self) -> int:
-        """Environment steps so far."""
+        """Number of environment steps so far, over all environments."""
         return self._step
 
     def run(self, until_step: int) -> Iterator[Record]:
@@ -320,7 +324,7 @@ class Loop:
         )
 
     def _due(self, added):
-        """Return the number of updates after the step that is the `added`-th in the replay."""
+        """Return how many gradient steps follow once `added` steps per environment are stored."""
         if self.replay.drawable(added) <= self.learning_starts:
             return 0
         self._updates_owed += self.updates_per_step * self.collector.num_envs
@@ -351,7 +355,7 @@ class Loop:
 
     def _update_once(self, number):
         with tf.name_scope("replay"):
-            # The draws of an update do not depend on where a run was interrupted.
+            # The seed depends only on the number of the update, so a resumed run draws the same.
             seed = random.fold_in((self.seed, random.SAMPLES), number)
             batch, index = self.replay.sample(self.batch_size, seed)
         with tf.name_scope("update"):
@@ -361,10 +365,11 @@ class Loop:
         return metrics
 
     def get_state(self) -> dict[str, dict[str, Any]]:
-        """Return the state of the loop, the agent, the replay and the environments.
+        """Return the state of the loop, the agent, the replay buffer and the environments.
 
-        Each part is a dict of arrays and JSON-compatible values. A loop restored from it in another
-        process continues bit for bit (with actors: without the steps that they had not sent).
+        Each part is a dict of arrays and JSON-serialisable values. A loop that is restored from
+        this state, also in another process, continues with bit-equal results. This does not hold
+        with actors, whose rollouts in progress are lost.
         """
         self._carry, _ = self.collector.prepare(
             self._carry, self.epsilon(self._step), self._updates
@@ -381,11 +386,11 @@ class Loop:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `get_state` returned.
+        """Restore a state from `get_state`.
 
         Raises:
-            InvalidInput: if a part does not fit this loop's agent, replay or environments.
-            KeyError, TypeError, ...: if something is missing or of another type.
+            InvalidInput: if a part does not fit the agent, the replay buffer or the environments.
+            KeyError, TypeError, ...: if a part is missing or has the wrong type.
         """
         options = state["environment"]["reset_options"]
         if not isinstance(options, dict | None):
@@ -400,7 +405,11 @@ class Loop:
 
 
 def _finished(episodes):
-    """Return a dict per finished episode of `(steps, 4, E)`: over, return, length, success."""
+    """Return a dict for each finished episode.
+
+    Args:
+        episodes: `(steps, 4, E)`, stacked results of `Collector.step`.
+    """
     steps, envs = np.nonzero(episodes[:, 0])
     return [
         {"return": float(returned), "length": int(length)}
@@ -410,13 +419,14 @@ def _finished(episodes):
 
 
 class RolloutStatistics:
-    """Averages the records of a loop for the log.
+    """Averages the records of a training loop for the log.
 
-    Episodes are averaged over the last `window` of them, losses and times over the time since the
-    last call of `averages`. CPU minutes are those of this process and of the run's earlier ones.
+    Returns, lengths and successes are averaged over the last `window` episodes. Losses and times
+    are averaged since the last call of `averages`. CPU minutes include earlier processes of a
+    resumed run.
 
     Args:
-        window: number of episodes.
+        window: number of episodes to average.
 
     Example:
         >>> statistics = RolloutStatistics()
@@ -440,7 +450,7 @@ class RolloutStatistics:
         self._first_step = self._latest.step
 
     def add(self, record: Record) -> None:
-        """Add one `Record`."""
+        """Add a record of the loop."""
         self._episodes.extend(record.episodes)
         for name, value in record.metrics.items():
             self._metrics[name].append(value)
@@ -448,7 +458,7 @@ class RolloutStatistics:
         self._latest = record
 
     def averages(self) -> dict[str, float]:
-        """Return the metrics under `rollout/`, `train/` and `time/`, and begin a new interval."""
+        """Return metrics under `rollout/`, `train/` and `time/`; clear sums for the next call."""
         averages = {
             **self._episode_means(),
             **{f"train/{name}": float(np.mean(values)) for name, values in self._metrics.items()},
@@ -474,7 +484,10 @@ class RolloutStatistics:
         return means
 
     def get_state(self) -> dict[str, Any]:
-        """Return the recent episodes as a JSON-compatible dict; call it after `averages`."""
+        """Return the state as a JSON-serialisable dict; call `averages` first.
+
+        The state does not include the losses and times since the last call of `averages`.
+        """
         return {
             "episodes": list(self._episodes),
             "step": self._latest.step,
@@ -482,11 +495,11 @@ class RolloutStatistics:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `get_state` returned."""
+        """Restore a state from `get_state`."""
         self._episodes.extend(
             {name: float(value) for name, value in episode.items()} for episode in state["episodes"]
         )
         self._latest = Record(int(state["step"]), 0, float("nan"), [], {}, 0.0)
         self._first_step = self._latest.step
-        # The CPU time that this process used before is not part of the run.
+        # Leave out the CPU time that this process used before it resumed the run.
         self._earlier_minutes = float(state["cpu_minutes"]) - time.process_time() / 60

@@ -1,4 +1,4 @@
-"""The double Q-learning target and loss as pure functions of arrays, on any Keras backend."""
+"""Define the double Q-learning target and loss as pure functions, for any Keras backend."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def double_dqn_target(
 ) -> Any:
     """Return the bootstrapped targets of double Q-learning.
 
-    `target_t = return_t + discount_t * q_tpn_evaluate[argmax_a q_tpn_select[a]]`: one network
-    chooses the action at `t + n`, another one evaluates it.
+    The target is `return_t + discount_t * q_tpn_evaluate[argmax_a q_tpn_select[a]]`. One network
+    selects the action at `t + n`, and another network evaluates it.
 
     All shapes may have further axes after B, such as time.
 
     Args:
-        q_tpn_select: `(B, A)`, Q values that choose the action: the online network's at `t + n`.
-        q_tpn_evaluate: `(B, A)`, Q values that evaluate it: the target network's at `t + n`.
+        q_tpn_select: `(B, A)`, Q values of the online network at `t + n`; they select the action.
+        q_tpn_evaluate: `(B, A)`, Q values of the target network at `t + n`; they evaluate it.
         return_t: `(B,)`, discounted sum of the rewards from `t` to `t + n - 1`.
-        discount_t: `(B,)`, `discount ** n`, or 0 where the episode terminated on the way. A
-            truncation is not a termination: its last observation is bootstrapped from.
-        return_lower_bound: `(B,)`, observed returns, -inf where unknown; lower targets are raised
-            to them. `None` raises none.
+        discount_t: `(B,)`, `discount ** n`, or 0 if the episode terminates before `t + n`. After a
+            truncation it is not 0, because the last observation provides a bootstrap value.
+        return_lower_bound: `(B,)`, observed returns, -inf where unknown. A target below the
+            observed return is raised to it. `None` leaves all targets unchanged.
 
     Returns:
         `(B,)` targets, without a gradient.
@@ -61,15 +61,15 @@ def double_dqn_loss(
     Args:
         q_t: `(B, A)`, the online network's Q values at `t`.
         action_t: `(B,)` int, the actions taken.
-        target_t: `(B,)`, what `double_dqn_target` returned.
-        weight_t: `(B,)` importance weights of prioritised replay; `None` weights all equally.
+        target_t: `(B,)`, targets from `double_dqn_target`.
+        weight_t: `(B,)`, importance weights of prioritised replay; `None` gives all items weight 1.
         loss: `"huber"` (quadratic up to an error of 1, linear beyond) or `"mse"` (no factor 1/2).
 
     Returns:
         The scalar mean loss, and the temporal-difference errors `(B,)`, without a gradient.
 
     Raises:
-        InvalidInput: if `loss` is neither.
+        InvalidInput: if `loss` is unknown.
 
     Example:
         >>> loss, errors = double_dqn_loss(ops.array([[0.0, 1.0]]), [1], [3.0], loss="mse")
@@ -90,6 +90,9 @@ def double_dqn_loss(
 
 
 def _pick(q, action):
-    """Return `q[b, action[b]]` as a masked sum: XLA fuses it, unlike the gradient of a gather."""
+    """Return `q[b, action[b]]`, computed as a masked sum.
+
+    XLA can fuse the gradient of a masked sum, but not that of a gather.
+    """
     chosen = ops.one_hot(action, q.shape[-1], dtype=q.dtype)
     return ops.sum(q * chosen, axis=-1)

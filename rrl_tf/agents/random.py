@@ -1,4 +1,4 @@
-"""Stateless random numbers that are equal with and without XLA."""
+"""Draw stateless random numbers that are equal with and without XLA."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from rrl_tf._typing import Tensor
 
-_ALGORITHM = "philox"  # XLA's default generator draws other numbers
+_ALGORITHM = "philox"  # with the default algorithm, XLA draws different numbers
 
 ACTIONS, RESETS, SAMPLES = range(3)
-"""Streams of random numbers, so that none is used for two purposes."""
+"""Numbers of independent random streams, one for each purpose."""
 
 
 def uniform(shape: Sequence[int], seed: Any) -> Tensor:
@@ -22,7 +22,7 @@ def uniform(shape: Sequence[int], seed: Any) -> Tensor:
         >>> uniform((3,), seed=(0, 1)).shape
         TensorShape([3])
     """
-    # XLA makes other floats of the same random bits, but the same integers.
+    # From the same random bits, XLA generates equal integers but different floats.
     return tf.cast(integers(shape, seed, 2**24), tf.float32) / 2**24
 
 
@@ -32,7 +32,7 @@ def integers(shape: Sequence[int], seed: Any, limit: int) -> Tensor:
 
 
 def fold_in(seed: Any, number: Any) -> Tensor:
-    """Return the seed `(2,)` of one number of the stream `seed`."""
+    """Return a new seed `(2,)` derived from `seed` and a number."""
     seed = tf.cast(seed, tf.int64)
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int64), _ALGORITHM)
 
@@ -43,7 +43,7 @@ def split(seed: Any, count: int) -> list[Tensor]:
 
 
 def epsilon_greedy(values: Tensor, epsilon: Any, seed: Any) -> Tensor:
-    """Return actions `(B,)` int32: greedy for Q values `(B, A)`, or random with probability ε.
+    """Return actions `(B,)` int32: random with probability ε, else greedy for Q values `(B, A)`.
 
     Example:
         >>> epsilon_greedy(tf.constant([[0.0, 1.0]]), 0.0, seed=(0, 1))

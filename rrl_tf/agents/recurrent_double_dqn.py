@@ -1,4 +1,4 @@
-"""The recurrent double DQN: acts on its memory, and learns from sequences."""
+"""Define `RecurrentDoubleDQN`, an agent with memory that learns from replayed sequences."""
 
 from __future__ import annotations
 
@@ -18,31 +18,30 @@ from rrl_tf.models import RecurrentQNetwork
 
 
 class RecurrentDoubleDQN(DoubleDQN):
-    """A `DoubleDQN` whose network has a memory and learns from sequences, as R2D2 does.
+    """A `DoubleDQN` with a recurrent network that learns from sequences, like R2D2.
 
-    A sequence of burn-in + unrolled + n steps is unrolled from the memory stored when it was
-    played. The burn-in steps only bring that memory up to date with the current weights. The loss
-    is computed on the unrolled steps; the last n steps provide their bootstrap values. The target
-    of step t is
+    A replayed sequence has three parts. The burn-in steps only update the recurrent state, with
+    the current weights. The unrolled steps have a loss. The last n steps provide bootstrap values.
+    The target of step t is
 
         r_t + γ r_t+1 + ... + γ^n Q'(t + n, argmax_a Q(t + n, a)),
 
-    cut at the end of the episode, and at least the observed return where that is known. A step
-    whose n steps are cut by a truncation has no loss, because the last observation is not stored
-    in the sequence. The priority of a sequence is `η max |δ| + (1 - η) mean |δ|` over its unrolled
-    steps.
+    without the terms after the end of the episode. If the observed return is known, the target is
+    at least that return. A step has no loss if a truncation occurs within its n steps, because
+    sequences do not contain the last observation of an episode. The priority of a sequence is
+    `η max |δ| + (1 - η) mean |δ|` over its unrolled steps.
 
     Args:
-        network: built `RecurrentQNetwork`; `core="none"` is one without memory.
+        network: built `RecurrentQNetwork`; one with `core="none"` has no memory.
         preprocess: as for `DoubleDQN`.
-        burn_in: steps before the unrolled ones, 0 for none.
-        n_step: n.
-        discount: γ in [0, 1].
-        priority_max_weight: η.
-        stored_state: begin a sequence with the memory it was played with; otherwise with the
-            initial one.
-        **options: further arguments of `DoubleDQN`. `jit_compile` applies to acting only: XLA takes
-            minutes to compile an update that is unrolled step by step.
+        burn_in: number of burn-in steps; may be 0.
+        n_step: n, number of rewards before bootstrapping.
+        discount: γ in [0, 1], discount factor.
+        priority_max_weight: η in [0, 1], weight of the largest error in the priority.
+        stored_state: start a sequence from the memory stored while acting; otherwise from the
+            initial memory.
+        **options: further arguments of `DoubleDQN`. `jit_compile` compiles only acting, because
+            XLA needs minutes to compile the unrolled training step.
 
     Raises:
         InvalidInput: if an argument is out of range or the network is not built.
@@ -84,18 +83,20 @@ class RecurrentDoubleDQN(DoubleDQN):
         super().__init__(network, preprocess, **options)
 
     def initial_state(self, num_envs: int, network: keras.Model | None = None) -> State:
-        """Return the recurrent state at the start of E episodes: `memory` `(E, M)`,
-        `previous_action` `(E,)`, which is -1, and `previous_reward` `(E,)`.
+        """Return the recurrent state at the start of E episodes.
+
+        It is a dict of `memory` `(E, M)`, `previous_action` `(E,)`, which is -1, and
+        `previous_reward` `(E,)`.
 
         Args:
             num_envs: E.
-            network: network that acts, whose initial memory may be learned; by default the online
-                network.
+            network: network that acts and provides the initial memory, which may be learned; by
+                default the online network.
         """
         return (network or self.network).initial_state(num_envs)
 
     def next_state(self, memory: Tensor, action: Tensor, reward: Tensor, over: Tensor) -> State:
-        """Return the recurrent state after a step, the initial one where an episode is over.
+        """Return the recurrent state after a step; it is the initial state if an episode is done.
 
         Args:
             memory, action, reward, over: as for `DoubleDQN.next_state`.
@@ -113,19 +114,19 @@ class RecurrentDoubleDQN(DoubleDQN):
         return tf.cast(values, tf.float32), memory
 
     def greedy_policy(self) -> GreedyRecurrentPolicy:
-        """Return the `policy` in the form that `rrl_tf.agents.evaluate` plays."""
+        """Return the greedy `policy` as the argument `act` of `rrl_tf.agents.evaluate`."""
         return GreedyRecurrentPolicy(self)
 
     def _gradients(self, batch: Mapping[str, Tensor]) -> tuple[dict[str, Any], Tensor]:
         """Return a dict of `loss`, `q_mean` and `gradients`, and the sequences' priorities `(B,)`.
 
         Args:
-            batch: a batch of `SequenceReplayBuffer.sample`.
+            batch: sequences that `SequenceReplayBuffer.sample` returned.
         """
         begin, end = self.burn_in, batch["action_t"].shape[1] - self.n_step
         if begin >= end:
             raise InvalidInput(
-                "A sequence must be longer than `burn_in` + `n_step`, "
+                "a sequence must have more than `burn_in` + `n_step` = "
                 f"{begin} + {self.n_step} steps; received {end + self.n_step}."
             )
         steps = self._network_inputs(batch)
@@ -167,7 +168,7 @@ class RecurrentDoubleDQN(DoubleDQN):
         }
 
     def _loss(self, batch, q_online, q_target, begin, end):
-        """Return the mean loss, errors `(B, unrolled)`, and 1 or 0 for steps that count."""
+        """Return the mean loss, errors `(B, unrolled)`, and a mask, 1 for steps with a loss."""
         n, unrolled = self.n_step, slice(begin, end)
         over = tf.cast(batch["over"], tf.float32)
         cut = over * (1.0 - tf.cast(batch["terminated"], tf.float32))
@@ -192,7 +193,7 @@ class RecurrentDoubleDQN(DoubleDQN):
 
 
 class GreedyRecurrentPolicy:
-    """The greedy policy of a recurrent agent: NumPy arrays in, NumPy arrays out.
+    """The greedy policy of a recurrent agent, with NumPy arrays as inputs and outputs.
 
     Args:
         agent: `RecurrentDoubleDQN`.
@@ -214,20 +215,27 @@ class GreedyRecurrentPolicy:
         self._values = tf.function(agent.policy_values, reduce_retracing=True)
 
     def initial_state(self, num_envs: int) -> dict[str, np.ndarray]:
-        """Return the recurrent state at the start of episodes."""
+        """Return the recurrent state at the start of `num_envs` episodes."""
         return _arrays(self.agent.initial_state(num_envs, self.agent.policy))
 
     def __call__(
         self, observation: np.ndarray, state: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return actions `(B,)` and the memory `(B, M)` after raw observations `(B, ...)`."""
+        """Return actions `(B,)` and the new memory `(B, M)` for raw observations `(B, ...)`."""
         values, memory = self._values(*tf.nest.map_structure(tf.constant, (observation, state)))
         return values.numpy().argmax(axis=-1).astype(np.int32), memory.numpy()
 
     def next_state(
         self, memory: np.ndarray, action: np.ndarray, reward: np.ndarray, over: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Return the recurrent state after a step, the initial one where an episode is over."""
+        """Return the recurrent state after a step; it is the initial state if an episode is done.
+
+        Args:
+            memory: `(B, M)` memory as returned by a call of the policy.
+            action: `(B,)` actions taken.
+            reward: `(B,)` rewards received.
+            over: `(B,)` bool, True where an episode is done.
+        """
         step = memory, action.astype(np.int32), reward.astype(np.float32), over
         return _arrays(self.agent.policy.next_state(*map(tf.constant, step)))
 
@@ -237,6 +245,9 @@ def _arrays(state):
 
 
 def _slice(steps: Any, memory: Any, begin: int, end: int | None) -> tuple[Any, Any, Any]:
-    """Return the arguments of `unroll` for some steps: inputs, memory, episodes' first steps."""
+    """Return the arguments of `unroll` for the steps from `begin` to `end`.
+
+    They are the inputs, the memory, and a mask of the steps at which an episode begins.
+    """
     inputs = {name: value[:, begin:end] for name, value in steps.items()}
     return inputs, memory, inputs["previous_action"] < 0

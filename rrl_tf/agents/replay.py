@@ -1,4 +1,4 @@
-"""Experience replay in TensorFlow variables: n-step transitions or sequences."""
+"""Define replay buffers in TensorFlow variables, for n-step transitions and for sequences."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
 from rrl_tf.errors import InvalidInput
 
-_BELOW_ONE = 1 - 1e-6  # a number below a sum stays below it after rounding
+_BELOW_ONE = 1 - 1e-6  # a sum times this factor stays below the sum after rounding
 
 
 class ReplayBuffer:
-    """Keeps the last T steps of E environments and draws n-step transitions.
+    """Stores the last T steps of E environments, and samples n-step transitions.
 
-    Steps are stored as they arrive. Returns, bootstrap observations and the end of an episode are
-    computed when a transition is drawn, so adding and sampling both run inside a `tf.function`. A
-    transition can be drawn once n - 1 further steps are stored.
+    The buffer stores single steps. `sample` computes the n-step returns, so both `add` and `sample`
+    can run inside a `tf.function`. A transition can be sampled once the n - 1 steps that follow it
+    are stored.
 
-    A transition ends n steps later, or where its episode ends. After a termination nothing is
-    bootstrapped (`discount_t = 0`); after a truncation the true last observation is. With
-    `priority_exponent` α > 0 a transition is drawn with probability `p_i^α / Σ p^α`, where `p_i` is
-    its last absolute temporal-difference error (for a new one the largest so far), and weighted by
-    `P(i)^-β`, divided by the largest weight of the batch.
+    A transition covers n steps, or fewer if its episode ends before. A terminal transition has no
+    bootstrap value (`discount_t = 0`). A truncated transition bootstraps from the last observation
+    of its episode. With `priority_exponent` α > 0, transition i is sampled with probability
+    `P(i) = p_i^α / Σ p^α`, where `p_i` is its last absolute temporal-difference error. A new
+    transition has the largest priority so far. Importance weights are `P(i)^-β`, divided by the
+    largest weight in the batch.
 
     Args:
-        capacity: number of steps kept over all environments; T = `capacity // num_envs`.
+        capacity: number of stored steps over all environments; T = `capacity // num_envs`.
         observation_shape: shape of one raw observation.
         observation_dtype: dtype of a raw observation.
-        num_envs: number of environments E.
-        n_step: number of rewards summed before bootstrapping.
+        num_envs: E, number of environments.
+        n_step: n, number of rewards summed before bootstrapping.
         discount: discount factor in [0, 1].
         priority_exponent: α; 0 samples uniformly. Sampling is with replacement.
         importance_exponent: β in [0, 1].
-        positive_copies: how many times likelier a transition with a positive return is drawn.
+        positive_copies: factor by which transitions with a positive return are sampled more often.
         use_return_lower_bound: compute `return_lower_bound` when an episode terminates. In a
-            deterministic environment an observed return bounds the optimal value from below (He
-            et al., 2017).
-        frames: number of observations stacked along the last axis, oldest first. If it is larger
-            than 1 the buffer stores each frame once per step and needs `episode_step` in `add`;
-            an episode must begin with a stack that repeats its first frame.
-        state: name -> shape and dtype of further columns: the agent's recurrent state before each
+            deterministic environment, the observed return is a lower bound of the optimal value
+            (He et al., 2017).
+        frames: number of frames that an observation stacks along the last axis, oldest first. If it
+            is larger than 1, the buffer stores each frame once, and `add` needs `episode_step`.
+            The first observation of an episode must repeat its first frame.
+        state: dict name → (shape, dtype) of the agent's recurrent state, which is stored with each
             step.
         jit_compile: compile `add`, `sample` and `set_priorities` with XLA.
 
     Raises:
-        InvalidInput: if a number is out of range or the buffer does not fit in memory.
+        InvalidInput: if a number is out of range, or the buffer does not fit in memory.
 
     Example:
         >>> replay = ReplayBuffer(100, (7, 7, 3), "uint8", num_envs=2, discount=0.9)
@@ -87,8 +88,8 @@ class ReplayBuffer:
         self.steps = positive_int("capacity", capacity) // self.num_envs
         if self.steps < self._history + self.n_step:
             raise InvalidInput(
-                f"`capacity` must hold {self._history + self.n_step} steps of each of {num_envs} "
-                f"environments: at least {num_envs * (self._history + self.n_step)}; received "
+                f"`capacity` must be at least {num_envs * (self._history + self.n_step)}, which is "
+                f"{self._history + self.n_step} steps of each of {num_envs} environments; received "
                 f"{capacity}."
             )
         self.discount = number_from("discount", discount, 0, 1)
@@ -96,7 +97,7 @@ class ReplayBuffer:
         self.importance_exponent = number_from("importance_exponent", importance_exponent, 0, 1)
         self.positive_copies = positive_int("positive_copies", positive_copies)
         self.use_return_lower_bound = use_return_lower_bound
-        self.period = 1  # steps from the first step of one draw to that of the next
+        self.period = 1  # steps between the starts of successive transitions or sequences
         self._columns = self._empty_columns(
             tuple(observation_shape), observation_dtype, state or {}
         )
@@ -108,30 +109,30 @@ class ReplayBuffer:
 
     @property
     def capacity(self) -> int:
-        """Number of rows: T * E."""
+        """Number of steps that the buffer can store, T * E."""
         return self.steps * self.num_envs
 
     @property
     def _history(self) -> int:
-        """Number of earlier steps that hold frames of an observation."""
+        """Number of preceding steps that contain the older frames of an observation."""
         return self.frames - 1
 
     def __len__(self) -> int:
         return self.drawable(int(self._added))
 
     def drawable(self, added: int) -> int:
-        """Return how many transitions can be drawn after `added` steps of all environments."""
-        # In a full buffer the oldest steps have lost frames that their observations need.
+        """Return how many transitions can be sampled after `added` steps of each environment."""
+        # In a full buffer, older frames of the oldest observations are already overwritten.
         kept = min(added, self.steps - self._history)
         return max(0, kept - self.n_step + 1) * self.num_envs
 
     def _empty_columns(self, shape, dtype, state):
-        # Row `slot * E + env`: one step of all environments is a block of E rows.
+        # The step of all environments in a slot is a block of E rows: row = slot * E + env.
         if self.frames > 1:
             if not shape or shape[-1] % self.frames:
                 raise InvalidInput(
-                    f"The last axis of an observation must hold the channels of {self.frames} "
-                    f"frames; received the shape {shape}."
+                    f"the last axis of `observation_shape` must be a multiple of `frames`="
+                    f"{self.frames}; received {shape}."
                 )
             shape = (*shape[:-1], shape[-1] // self.frames)
             state = {"episode_step": ((), "int32"), **state}
@@ -173,13 +174,14 @@ class ReplayBuffer:
             observation_t: `(E, ...)` observations before the actions.
             action_t: `(E,)` int32 actions.
             reward_t: `(E,)` float32 rewards.
-            terminated: `(E,)` bool, the episode reached a terminal state.
-            truncated: `(E,)` bool, a time limit ended the episode.
-            observation_tp1: `(E, ...)` observations after the actions; at the end of an episode
-                its last observation, not the first of the next one.
-            episode_step: `(E,)` int32 number of steps since the episode began. Where it is 0, the
-                episode before is truncated if it was not over. Needed if `frames` is larger than 1.
-            state: name -> `(E, ...)`, the agent's recurrent state before the step.
+            terminated: `(E,)` bool, whether the episode reached a terminal state.
+            truncated: `(E,)` bool, whether a time limit ended the episode.
+            observation_tp1: `(E, ...)` observations after the actions. At the end of an episode,
+                this is its last observation and not the first one of the next episode.
+            episode_step: `(E,)` int32, number of steps since the episode began; required if
+                `frames` is larger than 1. If it is 0, an unfinished previous episode is marked as
+                truncated.
+            state: dict name → `(E, ...)`, the agent's recurrent state before the step.
         """
         terminated = tf.convert_to_tensor(terminated)
         columns = {
@@ -195,18 +197,18 @@ class ReplayBuffer:
         }
         if self.frames > 1:
             columns["episode_step"] = episode_step
-        if episode_step is not None:  # an actor that was lost leaves its episodes unfinished
+        if episode_step is not None:  # the episodes of a lost actor remain unfinished
             before = self._block(1)
             over = self._read("over", before) | tf.equal(episode_step, 0)
             self._write(before, {"over": over})
         self._write(self._block(0), columns)
         complete = self._block(self.n_step - 1)
         weight = self._copies(complete) * self._largest_priority**self.priority_exponent
-        # Before there are n steps, that block holds nothing yet.
+        # While fewer than n steps are stored, this block is still empty.
         begins = self._added + 1 - self.n_step
         may_begin = (begins >= 0) & (begins % self.period == 0)
         self._write(complete, {"weight": tf.where(may_begin, weight, 0.0)})
-        if self._history:  # the next frames to be overwritten belong to these observations
+        if self._history:  # the next step overwrites frames of these observations
             self._write(self._block(-self._history), {"weight": tf.zeros((self.num_envs,))})
         if self.use_return_lower_bound:
             self._set_lower_bounds(terminated)
@@ -219,7 +221,7 @@ class ReplayBuffer:
         return observation[..., -(observation.shape[-1] // self.frames) :]
 
     def _block(self, back):
-        """Return the rows `(E,)` of the step `back` steps before the newest one."""
+        """Return the row indices `(E,)` of the step that is `back` steps before the newest."""
         slot = (self._added - back) % self.steps
         return slot * self.num_envs + tf.range(self.num_envs)
 
@@ -232,11 +234,11 @@ class ReplayBuffer:
         return tf.gather(self._columns[name], rows)
 
     def _observations(self, rows):
-        """Return the observations `(*rows.shape, ...)` before the steps in `rows`."""
+        """Return the observations `(*rows.shape, ...)` before the actions of the given rows."""
         if self.frames == 1:
             return self._read("observation_t", rows)
         back = tf.range(self._history, -1, -1)
-        # An episode begins with its first frame repeated.
+        # The first observation of an episode repeats its first frame.
         back = tf.minimum(back, self._read("episode_step", rows)[..., None])
         frames = self._read(
             "observation_t", (rows[..., None] - back * self.num_envs) % self.capacity
@@ -244,7 +246,7 @@ class ReplayBuffer:
         return tf.concat(tf.unstack(frames, axis=len(rows.shape)), axis=-1)
 
     def _next_observations(self, rows):
-        """Return the observations after the steps in `rows`."""
+        """Return the observations after the actions of the given rows."""
         newest = self._read("observation_tp1", rows)
         if self.frames == 1:
             return newest
@@ -257,7 +259,7 @@ class ReplayBuffer:
         return tf.where(return_t > 0, float(self.positive_copies), 1.0)
 
     def _set_lower_bounds(self, terminated):
-        """Write the return from each step of the episodes that terminate now, newest step first."""
+        """Store the observed returns of all steps of the episodes that terminate at this step."""
         stored = tf.minimum(self._added + 1, self.steps)
 
         def inside(back, walking, _):
@@ -273,18 +275,23 @@ class ReplayBuffer:
         tf.while_loop(inside, walk, (0, terminated, tf.zeros((self.num_envs,))))
 
     def _sample(self, batch_size: int, seed: Any) -> tuple[dict[str, Tensor], Tensor]:
-        """Draw transitions with replacement; the buffer must hold at least one.
+        """Sample transitions with replacement; at least one transition must be available.
 
         Args:
             batch_size: B, a Python integer.
             seed: two integers or a tensor `(2,)`.
 
         Returns:
-            A batch, and the rows `(B,)` for `set_priorities`. The batch is a dict:
-            `observation_t` and `observation_tpn` `(B, ...)`; `action_t` `(B,)`; `return_t` `(B,)`,
-            the discounted sum of up to n rewards; `discount_t` `(B,)`, the factor of the value at
-            `t + n`, 0 after a termination; `return_lower_bound` `(B,)`, the observed return to the
-            end of the episode, -inf if unknown; `weight_t` `(B,)`, importance weights.
+            The batch, and the row indices `(B,)` for `set_priorities`. The batch is a dict of
+
+            - `observation_t`, `(B, ...)`, observations before the actions;
+            - `action_t`, `(B,)`, actions taken;
+            - `return_t`, `(B,)`, discounted sums of up to n rewards;
+            - `discount_t`, `(B,)`, factors of the bootstrap values, 0 after a termination;
+            - `observation_tpn`, `(B, ...)`, observations to bootstrap from;
+            - `return_lower_bound`, `(B,)`, observed returns until the end of the episode, -inf if
+              unknown;
+            - `weight_t`, `(B,)`, importance weights.
         """
         index, weight_t = self._draw(batch_size, seed)
         return_t, discount_t, last = self._n_steps(index)
@@ -300,10 +307,13 @@ class ReplayBuffer:
         return batch, index
 
     def _draw(self, batch_size, seed):
-        """Return rows `(B,)` drawn by their weights, and their importance weights."""
+        """Sample row indices `(B,)` in proportion to their weights.
+
+        Also return the importance weights `(B,)`.
+        """
         weight = tf.reshape(self._columns["weight"], (self.steps, self.num_envs))
-        # Draw a block of steps, then a step, then an environment: short sums are faster and more
-        # exact than one sum over all rows.
+        # Sample a block of steps, then a step, then an environment, because short sums are faster
+        # and more accurate than one sum over all rows.
         size = math.isqrt(self.steps - 1) + 1
         of_step = tf.pad(tf.reduce_sum(weight, axis=1), ((0, size**2 - self.steps),))
         of_step = tf.reshape(of_step, (size, size))
@@ -322,7 +332,7 @@ class ReplayBuffer:
         return index, weight_t / tf.reduce_max(weight_t)
 
     def _n_steps(self, index):
-        """Return `return_t`, `discount_t` and the last row, `(B,)` each, of transitions."""
+        """Return `return_t`, `discount_t` and the last row index of transitions, `(B,)` each."""
         rows = (index[:, None] + tf.range(self.n_step) * self.num_envs) % self.capacity
         continues = 1.0 - tf.cast(self._read("over", rows), tf.float32)
         counts = tf.math.cumprod(continues, axis=1, exclusive=True)  # 1 up to the episode's end
@@ -334,7 +344,12 @@ class ReplayBuffer:
         return return_t, tf.where(self._read("terminated", last), 0.0, discount_t), last
 
     def _set_priorities(self, index: Tensor, error: Tensor) -> None:
-        """Set the priorities of sampled rows `(B,)` from their errors `(B,)`."""
+        """Set the priorities of rows from their temporal-difference errors.
+
+        Args:
+            index: `(B,)` row indices that `sample` returned.
+            error: `(B,)` errors.
+        """
         if self.priority_exponent == 0:
             return
         priority = tf.abs(error) + 1e-6
@@ -342,7 +357,7 @@ class ReplayBuffer:
         self._largest_priority.assign(tf.maximum(self._largest_priority, tf.reduce_max(priority)))
 
     def get_state(self) -> dict[str, Any]:
-        """Return the contents as a dict of arrays and JSON-compatible values."""
+        """Return the contents as a dict of arrays and JSON-serialisable values."""
         rows = min(int(self._added), self.steps) * self.num_envs
         return {
             **{name: column[:rows].numpy() for name, column in self._columns.items()},
@@ -351,10 +366,10 @@ class ReplayBuffer:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `get_state` returned.
+        """Restore a state from `get_state`.
 
         Raises:
-            InvalidInput: if the state is of another shape or not finite; nothing changes then.
+            InvalidInput: if an array is not finite or of another shape. The buffer is not changed.
         """
         added = natural("added", state["added"])
         rows = min(added, self.steps) * self.num_envs
@@ -373,20 +388,22 @@ class ReplayBuffer:
 
 
 class SequenceReplayBuffer(ReplayBuffer):
-    """A `ReplayBuffer` that draws sequences together with the recurrent state they begin with.
+    """A `ReplayBuffer` that samples sequences of steps, with the recurrent state at their start.
 
-    A sequence may cross the end of an episode: `previous_action` is -1 where the next one begins.
+    A sequence may contain the end of an episode. At the first step of the next episode,
+    `previous_action` is -1.
 
     Args:
-        capacity, observation_shape, observation_dtype, num_envs: as for `ReplayBuffer`.
-        length: L, number of steps of a sequence.
-        period: number of steps from the first step of one sequence to that of the next.
-        memory_size: M, size of the recurrent state of one environment.
-        **options: `discount`, exponents, `use_return_lower_bound`, `frames` and `jit_compile` of
-            `ReplayBuffer`.
+        capacity, observation_shape, observation_dtype: as for `ReplayBuffer`.
+        length: L, number of steps in a sequence.
+        period: number of steps between the starts of successive sequences.
+        memory_size: M, size of the memory of one environment.
+        **options: other arguments of `ReplayBuffer`: `num_envs`, `discount`, the exponents,
+            `use_return_lower_bound`, `frames` and `jit_compile`.
 
     Raises:
-        InvalidInput: as `ReplayBuffer`, or if the capacity does not always hold a whole sequence.
+        InvalidInput: if a number is out of range, the buffer does not fit in memory, or the
+            capacity is too small for a whole sequence.
 
     Example:
         >>> replay = SequenceReplayBuffer(
@@ -420,23 +437,25 @@ class SequenceReplayBuffer(ReplayBuffer):
             capacity, observation_shape, observation_dtype, n_step=length, state=state, **options
         )
         self.period = positive_int("period", period)
-        # A smaller buffer has moments without the first step of a whole sequence.
+        # A smaller buffer does not contain the start of a whole sequence at all times.
         needed = self._history + length + period - 1
         if self.steps < needed:
             raise InvalidInput(
-                f"`capacity` must hold length + period - 1 = {needed} steps of each of "
-                f"{self.num_envs} environments; received {capacity}."
+                f"`capacity` must be at least {self.num_envs * needed}, which is {needed} steps of "
+                f"each of {self.num_envs} environments; received {capacity}."
             )
 
     def _sample(self, batch_size: int, seed: Any) -> tuple[dict[str, Tensor], Tensor]:
-        """Draw sequences with replacement; the buffer must hold at least one.
+        """Sample sequences with replacement; at least one sequence must be available.
 
         Args:
             batch_size, seed: as for `ReplayBuffer`.
 
         Returns:
-            A dict of columns `(B, L, ...)`, with `memory` `(B, M)` at the first step and `weight_t`
-            `(B,)`; and the first rows `(B,)` for `set_priorities`.
+            The batch, and the row indices `(B,)` for `set_priorities`. The batch is a dict of
+            `memory` `(B, M)` before the first step, importance weights `weight_t` `(B,)`, and
+            tensors `(B, L, ...)`: `observation_t`, `action_t`, `reward_t`, `terminated`, `over`,
+            `return_lower_bound`, `previous_action` and `previous_reward`.
         """
         index, weight_t = self._draw(batch_size, seed)
         rows = (index[:, None] + tf.range(self.n_step) * self.num_envs) % self.capacity
@@ -449,9 +468,12 @@ class SequenceReplayBuffer(ReplayBuffer):
 
 
 def _choose(weight, drawn):
-    """Return the columns `(B,)` where running sums of `(B, N)` pass `drawn`, and the rest."""
-    # Rounding must not choose a column of weight 0: neither rounding of the drawn number nor that
-    # of the running sum, which XLA computes in parts so that it may grow where nothing is added.
+    """Return the first columns `(B,)` where the cumulative sums of `(B, N)` exceed `drawn`.
+
+    Also return `drawn` minus the weights of the columns before.
+    """
+    # Rounding must not select a column of weight 0. Both `drawn` and the cumulative sum have
+    # rounding errors; under XLA, the sum may even increase at a column of weight 0.
     up_to = tf.where(weight > 0, tf.cumsum(weight, axis=1), 0.0)
     drawn = tf.clip_by_value(drawn, 0.0, tf.reduce_max(up_to, axis=1) * _BELOW_ONE)
     column = tf.argmax(tf.cast(up_to > drawn[:, None], tf.int32), axis=1, output_type=tf.int32)

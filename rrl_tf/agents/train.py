@@ -1,4 +1,4 @@
-"""Runs of a double DQN on any task: train, evaluate, draw, export; the same command resumes."""
+"""Train, evaluate and export a double DQN agent on any task."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ from rrl_tf.training.safeguards import GracefulShutdown, require_finite, transla
 DrawEpisode: TypeAlias = Callable[
     [keras.Model, Task, pathlib.Path, MetricsLog], "list[pathlib.Path]"
 ]
-"""`draw_episode(network, task, figures, log)` -> paths of the figures drawn."""
+"""Function of a network, a task, the folder for figures and the log that draws an episode and
+returns the paths of the figures."""
 
 ExtraEvaluation: TypeAlias = Callable[[Any], Mapping[str, Any]]
-"""Agent -> further results for `evaluation.json` and `report.html`."""
+"""Function of the trained agent that returns further results for `evaluation.json`."""
 
 
 def train_double_dqn(
@@ -67,27 +68,31 @@ def train_double_dqn(
 ) -> tuple[Run, DoubleDQN]:
     """Train a Q network on a task, evaluate it, draw an episode and export the policy.
 
-    The same call resumes from the last checkpoint; a finished run is left as it is. Ctrl-C and
-    SIGTERM save first. Arguments are checked before the run folder is made.
+    Repeating the call resumes from the last checkpoint, and does nothing if the run is finished.
+    After Ctrl-C or SIGTERM, the run saves a checkpoint before it stops. All arguments are checked
+    before the run folder is created.
 
     Args:
         task: task to learn.
-        network: any `keras.Model`, preprocessed observations `(B, *task.preprocessor.shape)` -> Q
-            values `(B, A)`, a `keras.Sequential` too; with a `RecurrentDoubleDQNConfig`, a
-            `RecurrentQNetwork`. Its weights are trained in place.
-        config: hyper-parameters and run folder; its class decides which agent is trained.
-        replicas: devices and hosts that share every update; by default those that `config` names.
-            Several hosts must be connected before the network is made.
-        draw_episode: draws figures at the end and every `draw_every` steps, such as
+        network: any `keras.Model` that maps preprocessed observations
+            `(B, *task.preprocessor.shape)` to Q values `(B, A)`. With a
+            `RecurrentDoubleDQNConfig`, it must be a `RecurrentQNetwork`. Its weights are trained in
+            place.
+        config: hyper-parameters and run folder. A `DoubleDQNConfig` trains a `DoubleDQN`, a
+            `RecurrentDoubleDQNConfig` a `RecurrentDoubleDQN`.
+        replicas: devices and hosts that share every gradient step; by default those selected by
+            `config`. With several hosts, call `make_replicas` before you create the network.
+        draw_episode: function that draws figures at the end and every `draw_every` steps, such as
             `rrl_tf.interpret.draw_episode`; `None` draws nothing.
-        extra_evaluation: computes further results of the trained agent.
+        extra_evaluation: function of the trained agent that returns further results; `None` adds
+            none.
 
     Returns:
         The `Run` and the trained `DoubleDQN` or `RecurrentDoubleDQN`.
 
     Raises:
-        InvalidInput: if a number is out of range, network and task do not fit each other, the
-            folder holds another run, or the training diverges to nan.
+        InvalidInput: if a number is out of range, the network does not fit the task, the folder
+            contains another run, or a loss or weight becomes nan or infinite.
 
     Example:
         >>> from rrl_tf.envs import gymnasium_task
@@ -111,10 +116,11 @@ def train_double_dqn(
 def make_loop(
     task: Task, network: keras.Model, config: AgentConfig, replicas: Replicas | None = None
 ) -> Loop:
-    """Return a new training loop with agent, environments and replay.
+    """Return a new training loop with an agent, environments and a replay buffer.
 
     Args:
-        task, network, config, replicas: as for `train_double_dqn`; by default one device.
+        task, network, config: as for `train_double_dqn`.
+        replicas: devices and hosts that share every gradient step; by default one device.
     """
     agent = make_agent(task, network, config, replicas)
     return Loop(
@@ -143,13 +149,13 @@ def make_loop(
 def make_agent(
     task: Task, network: keras.Model, config: AgentConfig, replicas: Replicas | None = None
 ) -> DoubleDQN:
-    """Return a new agent with the network's weights; a network without weights is built.
+    """Return a new agent for a network, which is built if necessary.
 
     Args:
         task, network, config, replicas: as for `make_loop`.
 
     Raises:
-        InvalidInput: if the network does not map preprocessed observations to A values each.
+        InvalidInput: if the network does not map preprocessed observations to one value per action.
     """
     _check_network(task, network, isinstance(config, RecurrentDoubleDQNConfig))
     options: dict[str, Any] = {
@@ -176,10 +182,12 @@ def make_agent(
 
 
 def _check_network(task, network, recurrent):
-    """Raise `InvalidInput` unless the network returns a value per action."""
+    """Raise `InvalidInput` unless the network returns one value per action."""
     shape = task.preprocessor.shape
     if recurrent and not isinstance(network, RecurrentQNetwork):
-        raise InvalidInput(f"A recurrent agent needs a RecurrentQNetwork; received {network!r}.")
+        raise InvalidInput(
+            f"`network` of a recurrent agent must be a RecurrentQNetwork; received {network!r}."
+        )
     input_shape = {"observation": (None, *shape)} if recurrent else (None, *shape)
     try:
         if not network.built:
@@ -208,8 +216,8 @@ def _make_collector(task, agent, config, replicas):
     if config.actors is not None:
         if replicas and replicas.hosts > 1:
             raise InvalidInput(
-                "`actors` need a learner on one host, because hosts that share an update need "
-                f"equal replay buffers; received {replicas.hosts} hosts."
+                "`actors` can only be used on one host, because several hosts need equal replay "
+                f"buffers; received {replicas.hosts} hosts."
             )
         pool = RayPool(agent, make_env, config.actors, config.seed)
         return ActorCollector(agent, pool, config.actors, config.num_envs)
@@ -218,8 +226,8 @@ def _make_collector(task, agent, config, replicas):
     makers = [level.make_graph for level in task.levels]
     if None in makers:
         raise InvalidInput(
-            "loop='graph' needs a task whose levels have a `make_graph`, as DoorKey with one frame "
-            f"and Box-World have; received task {task.name!r}. Use `--loop python`."
+            "loop='graph' needs a task whose levels have `make_graph`, such as Box-World or "
+            f"DoorKey with one frame; received task {task.name!r}. Use `--loop python`."
         )
     graphs = [make(**options) if not options["reset_on_truncation"] else make() for make in makers]
     return Collector(agent, GraphEnvs(graphs, config.num_envs), config.seed)
@@ -252,7 +260,7 @@ def _make_replay(task, agent, config):
 
 
 def _epsilons(config, step):
-    """Return the fraction of random actions at a step: a float, or one per environment."""
+    """Return the probability of a random action at a step, one value or one per environment."""
     epsilon = linear_schedule(step, config.epsilon_start, config.epsilon_end, config.epsilon_steps)
     exponent = config.epsilon_exponent
     if exponent is None:
@@ -286,9 +294,10 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
 
 
 def _identity(task, network):
-    """Return what identifies a run besides its configuration.
+    """Return values that must be equal when a run resumes, in addition to the configuration.
 
-    Networks of Keras layers are compared by their size only, because a running counter names them.
+    Of a generic Keras model only the number of parameters is compared, because its configuration
+    contains automatic layer names, which differ between processes.
     """
     identity = {"task": task.name, "parameters": network.count_params()}
     if isinstance(network, BaseModel):
@@ -301,29 +310,29 @@ def _identity(task, network):
 
 
 def _restore(loop, curriculum, statistics, step, state):
-    """Restore a checkpoint of `_learn`.
+    """Restore a checkpoint that `_learn` saved.
 
     Raises:
-        InvalidInput: if a part does not fit, or two parts contradict each other.
-        KeyError, TypeError, ...: if something is missing or of another type.
+        InvalidInput: if a part does not fit the run, or two parts contradict each other.
+        KeyError, TypeError, ...: if a part is missing or has the wrong type.
     """
     loop.set_state(state)
     curriculum.set_state(state["curriculum"])
     statistics.set_state(state["statistics"])
     if loop.step != step:
         raise InvalidInput(
-            f"`loop.step` must be that of its checkpoint, {step}; received {loop.step}."
+            f"`loop.step` must be {step}, the step of the checkpoint; received {loop.step}."
         )
     options = loop.collector.reset_options
     if level_of(options, curriculum.levels) != curriculum.level:
         raise InvalidInput(
-            "`environment.reset_options` must be of the curriculum's level, "
+            "`environment.reset_options` must have the level of the curriculum, "
             f"{curriculum.level}; received {options}."
         )
 
 
 def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw):
-    """Train until the run is over or interrupted, and save."""
+    """Train until the run ends or is interrupted, and save checkpoints."""
 
     def save():
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
@@ -332,7 +341,7 @@ def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw):
         run.save(loop.step, state | parts, loop.agent.policy)
 
     def due(every):
-        """Return whether the last step of all environments passed a multiple of `every`."""
+        """Return whether the last step passed a multiple of `every`; 0 is never due."""
         return every and loop.step % every < loop.collector.num_envs
 
     bar_options = {"unit": "step", "mininterval": 0.5, "disable": not run.replicas.is_chief}
@@ -353,7 +362,7 @@ def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw):
                 metrics |= _evaluate(loop, play, curriculum)
             run.log.write(record.step, metrics)
             bar.set_postfix(_progress(metrics), refresh=False)
-            if draws and not last and run.replicas.is_chief:  # the end draws its own
+            if draws and not last and run.replicas.is_chief:  # `_finish` draws at the end
                 draw()
             if saves:
                 save()
@@ -373,8 +382,8 @@ def _evaluate(loop, play, curriculum):
 
 
 def _profile(loop, until, config):
-    """Return a function that decides at which record a profile begins."""
-    # Before that, the replay is too empty for every part of a step to take place.
+    """Return a function that decides at which record the profile begins."""
+    # Begin when the replay buffer is full enough for gradient steps.
     before = config.learning_starts + (config.n_step + WARM_UP) * config.all_envs
     first = loop.step + min(before, (until - loop.step) // 2)
     return lambda number: config.profile and loop.step >= first
@@ -416,20 +425,21 @@ def _finish(
 
 
 def _draw(draw_episode, agent, task, run):
-    """Return the paths of the figures; a failure of the environment's renderer is only reported."""
+    """Draw an episode and return the paths of the figures; print errors instead of raising them."""
     if draw_episode is None:
         return []
     try:
         return draw_episode(agent.policy, task, run.folder.figures, run.log)
     except Exception as error:
-        print(f"no figures of {task.name}: {type(error).__name__}: {error}")
+        print(f"cannot draw figures of {task.name}: {type(error).__name__}: {error}")
         return []
 
 
 def _progress(metrics):
-    """Return what the progress bar shows.
+    """Return the metrics that the progress bar shows.
 
-    The success of training episodes is left out: the first to end are the successful ones.
+    They do not include the success of training episodes, which is too high at first, because
+    successful episodes end earlier.
     """
     names = {
         "greedy success": ("eval/success", ".1%"),

@@ -1,4 +1,4 @@
-"""What every training run shares: configuration, run folder, resume, logs, report, devices."""
+"""Training runs: configuration, run folder, resuming, logging, reports and devices."""
 
 from rrl_tf._lazy import lazy_attributes
 

@@ -1,4 +1,4 @@
-"""Configuration dataclasses that every run shares, and the checks of their numbers."""
+"""Define the base classes of all run configurations, and checks for their fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ClusterKind = Literal["tf_config", "slurm"]
 MUTABLE = {"role": "mutable"}
 """Metadata of a field that may change when a run resumes, such as the number of steps.
 
-A subclass that only changes the default of a field need not repeat its metadata."""
+A subclass that only changes the default of a field does not have to repeat the metadata."""
 EVALUATION = {"role": "evaluation"}
 """Metadata of a field that only the final evaluation reads, such as the number of episodes.
 
@@ -34,10 +34,11 @@ It may change when a run resumes. A finished run is evaluated again when it chan
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Settings of every run. A script's own settings follow in a subclass.
+    """Base class of run configurations. Scripts add their own settings in a subclass.
 
-    A configuration validates itself in `__post_init__`, before anything is written. All fields
-    identify the run, except those with the metadata `MUTABLE` or `EVALUATION`.
+    A configuration validates itself in `__post_init__`, before the run writes any file. When a run
+    resumes, every field must have the same value as before, except for fields with the metadata
+    `MUTABLE` or `EVALUATION`.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -49,32 +50,33 @@ class RunConfig:
         ...         require_positive(self, "steps", "width")
         >>> Config(name="mine", steps=0)
         Traceback (most recent call last):
-        rrl_tf.errors.InvalidInput: steps must be greater than 0; received 0
+        rrl_tf.errors.InvalidInput: `steps` must be greater than 0; received 0
     """
 
     preset: str = ""
-    """Name of the preset that the other defaults come from."""
+    """Name of the preset that supplies the other defaults."""
     seed: int = 0
-    """Seed of weights, data and exploration."""
+    """Random seed for weights, data and exploration, from 0 to 2**32 - 1."""
     name: str = dataclasses.field(default="", metadata=MUTABLE)
-    """Folder under `runs`; by default the preset and the seed."""
+    """Name of the run folder inside `runs`; empty builds it from the preset and the seed."""
     runs: str = dataclasses.field(default="runs", metadata=MUTABLE)
-    """Parent folder of all runs."""
+    """Parent folder of the run folders."""
     logger: tuple[LoggerName, ...] = dataclasses.field(
         default=("csv", "tensorboard"), metadata=MUTABLE
     )
-    """Loggers. `csv` is `metrics.csv`, which is always written because a run resumes from it; on
-    its own it turns all other loggers off."""
+    """Loggers to use. `metrics.csv` is always written, because a run resumes from it; select
+    `csv` alone to turn TensorBoard off."""
     profile: bool = dataclasses.field(default=False, metadata=MUTABLE)
-    """Record 20 steps for TensorBoard's profiler."""
+    """Record a profile of up to 20 training steps for TensorBoard."""
     devices: int = dataclasses.field(default=1, metadata=MUTABLE)
-    """Devices per host that share a batch: GPUs, or CPU devices if there is no GPU."""
+    """Number of devices on each host that share a batch: GPUs, or CPU devices if there are no
+    GPUs."""
     cluster: ClusterKind = dataclasses.field(default="tf_config", metadata=MUTABLE)
-    """Source of the list of hosts: the variable TF_CONFIG, or Slurm."""
+    """Where to read the list of hosts: the environment variable TF_CONFIG, or Slurm."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:
-            raise InvalidInput(f"seed must be from 0 to 2**32 - 1; received {self.seed}")
+            raise InvalidInput(f"`seed` must be from 0 to 2**32 - 1; received {self.seed}")
         require_positive(self, "devices")
         for name in self.logger:
             one_of("logger", name, get_args(LoggerName))
@@ -86,7 +88,7 @@ class RunConfig:
 
     @property
     def default_name(self) -> str:
-        """The folder under `runs` if `name` is empty."""
+        """The name of the run folder if `name` is empty."""
         return f"{self.preset or 'run'}-seed{self.seed}"
 
     def settings(self) -> dict[str, Any]:
@@ -102,7 +104,7 @@ class RunConfig:
         return self._fields_with_role("evaluation")
 
     def _fields_with_role(self, role: str) -> set[str]:
-        # A subclass that overrides a default replaces the field, so the bases count too.
+        # A subclass that overrides a default drops the metadata, so look at the bases as well.
         bases = filter(dataclasses.is_dataclass, type(self).__mro__)
         declared = [field for base in bases for field in dataclasses.fields(base)]
         return {field.name for field in declared if field.metadata.get("role") == role}
@@ -110,7 +112,7 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True)
 class FitConfig(RunConfig):
-    """Settings of every run of `keras.Model.fit`. A subclass adds the number of steps.
+    """Base configuration of runs that use `keras.Model.fit`. A subclass adds the number of steps.
 
     Example:
         >>> config = FitConfig(learning_rate=1e-3, schedule="constant", clip_norm=1.0)
@@ -121,15 +123,16 @@ class FitConfig(RunConfig):
     learning_rate: float = 1e-3
     """Peak learning rate."""
     schedule: Schedule = "cosine"
-    """Learning rate after the warm-up: constant, or half a cosine down to `learning_rate_end`."""
+    """Schedule after the warm-up: keep `learning_rate`, or decay it along a cosine to
+    `learning_rate_end`."""
     warmup_steps: int = 0
-    """Steps of a linear warm-up."""
+    """Number of updates over which the learning rate rises linearly to `learning_rate`."""
     learning_rate_end: float = 0.0
     """Learning rate at the end of the cosine."""
     clip_norm: float | None = None
-    """Maximum global norm of the gradient."""
+    """Clip the global norm of the gradient to this value; `None` does not clip."""
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Precision of the network."""
+    """Keras dtype policy of the network."""
     jit_compile: bool = False
     """Compile the training step with XLA."""
 
@@ -148,7 +151,7 @@ class FitConfig(RunConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SupervisedConfig(FitConfig):
-    """Settings of a run of `keras.Model.fit` on labelled data. A step is one update.
+    """Configuration of a supervised run of `keras.Model.fit`. A step is one weight update.
 
     Example:
         >>> config = SupervisedConfig(steps=200, warmup_steps=50, optimizer="muon")
@@ -157,17 +160,18 @@ class SupervisedConfig(FitConfig):
     """
 
     optimizer: OptimizerName = "adam"
-    """Muon updates matrices by the orthogonal part of their momentum, and the rest as Adam."""
+    """Optimizer. Muon orthogonalizes the momentum of weight matrices and updates all other weights
+    like Adam."""
     steps: int = 1000
-    """Updates, a multiple of `log_every`."""
+    """Number of updates; a multiple of `log_every`."""
     batch_size: int = 32
-    """Examples in a batch."""
+    """Examples per update, over all devices."""
     log_every: int = 50
-    """Steps between rows of the log; a divisor of `steps`."""
+    """Number of steps between log entries; must divide `steps`."""
     checkpoint_every: int = 100
-    """Steps between checkpoints, a multiple of `log_every`."""
+    """Number of steps between checkpoints; a multiple of `log_every`."""
     draw_every: int = dataclasses.field(default=500, metadata=MUTABLE)
-    """Steps between figures in TensorBoard, a multiple of `log_every`."""
+    """Number of steps between figures in TensorBoard; a multiple of `log_every`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,25 +180,31 @@ class SupervisedConfig(FitConfig):
         self.optimizer_options(self.steps)  # raises if the schedule has no steps left
 
     def make_optimizer(self) -> keras.optimizers.Optimizer:
-        """Return a new optimizer for the whole run."""
+        """Return a new optimizer whose schedule covers the whole run."""
         return make_optimizer(self.optimizer, **self.optimizer_options(self.steps))
 
 
 def require_positive(config: Any, *names: str) -> None:
     """Raise `InvalidInput` for the first field that is not a finite number greater than 0.
 
-    A field that is `None`, as options without a value are, passes this check and the next two.
+    Fields that are `None` are skipped, because `None` means that an option was not given.
     """
     _require(config, names, lambda value: 0 < value < math.inf, "greater than 0")
 
 
 def require_not_negative(config: Any, *names: str) -> None:
-    """Raise `InvalidInput` for the first field that is not a finite number of at least 0."""
-    _require(config, names, lambda value: 0 <= value < math.inf, "a number from 0 up")
+    """Raise `InvalidInput` for the first field that is not a finite number of at least 0.
+
+    Fields that are `None` are skipped.
+    """
+    _require(config, names, lambda value: 0 <= value < math.inf, "at least 0 and finite")
 
 
 def require_fraction(config: Any, *names: str) -> None:
-    """Raise `InvalidInput` for the first field that is not from 0 to 1."""
+    """Raise `InvalidInput` for the first field that is not from 0 to 1.
+
+    Fields that are `None` are skipped.
+    """
     _require(config, names, lambda value: 0 <= value <= 1, "from 0 to 1")
 
 
@@ -202,22 +212,27 @@ def _require(config, names, is_valid, expected):
     for name in names:
         value = getattr(config, name)
         if value is not None and not is_valid(value):
-            raise InvalidInput(f"{name} must be {expected}; received {value}")
+            raise InvalidInput(f"`{name}` must be {expected}; received {value}")
 
 
 def require_multiple(config: Any, names: tuple[str, ...], divisor: str) -> None:
-    """Raise `InvalidInput` for the first field that is not a multiple of the field `divisor`.
+    """Raise `InvalidInput` for the first field that is not divisible by another field.
+
+    Args:
+        config: configuration, or another object with these attributes.
+        names: names of the fields to check.
+        divisor: name of the field that must divide them.
 
     Example:
         >>> from types import SimpleNamespace
-        >>> config = SimpleNamespace(steps=100, save_every=50, log_every=20)
-        >>> require_multiple(config, ("steps", "save_every"), "log_every")
+        >>> config = SimpleNamespace(steps=100, save_every=50, every=20)
+        >>> require_multiple(config, ("steps", "save_every"), "every")
         Traceback (most recent call last):
-        rrl_tf.errors.InvalidInput: save_every must be a multiple of log_every; received 50 and 20
+        rrl_tf.errors.InvalidInput: `save_every` must be a multiple of `every`; received 50 and 20
     """
     for name in names:
         if getattr(config, name) % getattr(config, divisor):
             raise InvalidInput(
-                f"{name} must be a multiple of {divisor}; received {getattr(config, name)} and "
+                f"`{name}` must be a multiple of `{divisor}`; received {getattr(config, name)} and "
                 f"{getattr(config, divisor)}"
             )

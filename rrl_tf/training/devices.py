@@ -1,10 +1,10 @@
-"""Distributed training: the devices and hosts that share every batch of a run.
+"""Distribute training over the devices and hosts that share every batch of a run.
 
-The variables live on the first device of every host. A step sends their values to each device,
-computes a part of the batch there, adds up the results, and updates the variables once per host.
-Models, optimizers, checkpoints and exports are therefore those of one device, and gradient
-clipping sees the gradient of the whole batch. All hosts add the same sum to the same variables, so
-the hosts stay equal.
+The variables live on the first device of every host. A training step sends their values to each
+device, where a part of the batch is processed, then adds up the results and updates the variables
+once per host. Models, optimizers, checkpoints and exports are therefore the same as on a single
+device, and gradient clipping uses the gradient of the whole batch. All hosts apply the same sum to
+equal variables, so their variables stay equal.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rrl_tf.training.config import ClusterKind, RunConfig
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The hosts that share a run.
+    """Describe the hosts that share a run, and the role of this process.
 
     Attributes:
         spec: `tf.train.ClusterSpec` with the job `worker`, and optionally `chief`.
-        job: job of this process.
-        index: index of this process in its job.
+        job: name of the job that this process belongs to.
+        index: task index of this process within its job.
 
     Example:
         >>> Cluster(tf.train.ClusterSpec({"worker": ["one:2222", "two:2222"]}), "worker", 1).size
@@ -48,18 +48,18 @@ class Cluster:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this host writes the run folder: the chief or, without one, worker 0."""
+        """Whether this host writes the run folder: the chief, or worker 0 if there is no chief."""
         return self.index == 0 and self.job == min(self.spec.jobs)
 
 
 def find_cluster(kind: ClusterKind) -> Cluster | None:
-    """Return the cluster in this process's environment, or `None` if there is no other host.
+    """Read the cluster from environment variables; return `None` if there is only one host.
 
     Args:
-        kind: `"tf_config"` reads the variable `TF_CONFIG`, `"slurm"` those of a Slurm step.
+        kind: `"tf_config"` reads `TF_CONFIG`; `"slurm"` reads the variables that `srun` sets.
 
     Raises:
-        InvalidInput: if the variables do not describe a cluster with this process in it.
+        InvalidInput: if the variables do not describe a cluster that contains this process.
 
     Example:
         >>> find_cluster("tf_config") is None
@@ -68,8 +68,8 @@ def find_cluster(kind: ClusterKind) -> Cluster | None:
     resolvers = tf.distribute.cluster_resolver
     try:
         if kind == "slurm":
-            # Slurm assigns the devices (--gpus-per-task). Without these arguments the resolver
-            # looks for GPUs and fails if there are none.
+            # Slurm assigns the GPUs itself (--gpus-per-task). Without these arguments the resolver
+            # searches for GPUs and fails if there are none.
             resolver = resolvers.SlurmClusterResolver(
                 gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
             )
@@ -81,14 +81,14 @@ def find_cluster(kind: ClusterKind) -> Cluster | None:
             if not spec.jobs:
                 return None
             if not {"worker"} <= {*spec.jobs} <= {"chief", "worker"}:
-                raise ValueError(f"its jobs are {spec.jobs}")
+                raise ValueError(f"the jobs are {spec.jobs}")
         spec.task_address(job, index)  # raises unless the cluster has such a task
     except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InvalidInput(
-            f"cluster slurm needs the variables of a Slurm step, so start with srun: {error}"
+            f"`cluster` slurm needs the variables that srun sets; start the run with srun: {error}"
             if kind == "slurm"
             else 'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, '
-            '"task": {"type": "worker", "index": 0}}, with another index on each host '
+            '"task": {"type": "worker", "index": 0}}, with a different index on each host '
             f"({type(error).__name__}: {error}); received {os.environ['TF_CONFIG']}"
         ) from error
     cluster = Cluster(spec, job, index)
@@ -96,14 +96,14 @@ def find_cluster(kind: ClusterKind) -> Cluster | None:
 
 
 class Replicas:
-    """The devices that share every batch: one device, several of this host, or several hosts.
+    """Compute batches on one device, on several devices of this host, or on several hosts.
 
     Args:
         strategy: `MirroredStrategy`, `MultiWorkerMirroredStrategy`, or `None` for one device.
         cluster: the hosts; `None` for one host.
 
     Attributes:
-        count: number of devices of all hosts.
+        count: number of devices on all hosts together.
         hosts: number of hosts.
         is_chief: whether this host writes the run folder.
 
@@ -127,20 +127,22 @@ class Replicas:
         *,
         jit_compile: bool = False,
     ) -> Callable[[Any], tuple[Any, Any]]:
-        """Return a function that computes a batch on all R devices, for use in a `tf.function`.
+        """Return a function that processes a batch on all R devices, for use in a `tf.function`.
 
-        Each device draws different random numbers; the first draws those of a single device.
+        Each device draws different random numbers; the first device draws the same numbers as a
+        run on a single device.
 
         Args:
-            compute: function of a part of the batch, `(B / R, ...)`, that returns `(sums, rows)`:
-                tensors to add up over the parts, and tensors with one row per row of the part, to
-                concatenate.
+            compute: function of a part of the batch, `(B / R, ...)`, that returns `(sums, rows)`.
+                The tensors in `sums` are added up over the parts. The tensors in `rows` have one
+                row per example and are concatenated.
             variables: variables that `compute` reads.
             jit_compile: compile `compute` with XLA.
 
         Returns:
-            Function of a structure of tensors `(B, ...)`, equal on all hosts, that returns `(sums,
-            rows)` of the whole batch and updates random states. R must divide B.
+            Function of a batch, a structure of tensors `(B, ...)` that is equal on all hosts. It
+            returns `(sums, rows)` of the whole batch and updates the states of random generators.
+            R must divide B.
 
         Example:
             >>> replicas = Replicas(tf.distribute.MirroredStrategy(["CPU:0"]))
@@ -153,11 +155,11 @@ class Replicas:
         return _SpreadStep(self._strategy, compute, variables, jit_compile)
 
     def any(self, flag: bool) -> bool:
-        """Return whether the flag is set on any host; all hosts must call this together."""
+        """Return whether `flag` is True on any host; every host must call this method."""
         return flag if self.hosts == 1 else bool(self._sum(np.array([flag]))[0])
 
     def from_chief(self, content: bytes) -> bytes:
-        """Return the chief's `content`; all hosts must call this together."""
+        """Return the `content` that the chief passes; every host must call this method."""
         size = int(self._sum(np.array([len(content) * self.is_chief]))[0])
         words = np.zeros(-(-size // 4), "uint32")
         if self.is_chief:
@@ -165,7 +167,7 @@ class Replicas:
         return self._sum(words).astype("uint32").tobytes()[:size]
 
     def _sum(self, array: np.ndarray) -> np.ndarray:
-        """Return the sum of the hosts' arrays, exact below 2**53."""
+        """Return the sum of the hosts' arrays; integers are exact below 2**53."""
         assert self._strategy is not None
         local = self.count // self.hosts
 
@@ -178,7 +180,7 @@ class Replicas:
 
     @contextlib.contextmanager
     def translate_worker_errors(self) -> Iterator[None]:
-        """Translate TensorFlow's error for a lost host into one sentence.
+        """Replace TensorFlow's errors for a lost host by a clear `ConnectionError`.
 
         Raises:
             ConnectionError: instead of TensorFlow's error.
@@ -189,8 +191,8 @@ class Replicas:
             if self.hosts == 1:
                 raise
             raise ConnectionError(
-                "another host of this run ended or cannot be reached; run the same command on all "
-                "hosts to resume from the last checkpoint"
+                "another host of this run has stopped or cannot be reached; run the same command "
+                "on all hosts to resume from the last checkpoint"
             ) from error
 
 
@@ -219,7 +221,11 @@ class _SpreadStep:
         return tf.nest.pack_sequence_as(sums, flat), rows
 
     def _on_device(self, values, batch):
-        """Compute one device's part and return it padded to the whole batch, as one vector too."""
+        """Process this device's part, and pad its rows to the whole batch.
+
+        Returns the padded results, the same numbers as one vector for a single reduction, and
+        values that are not summed: the states of random generators, and shapes of sparse gradients.
+        """
         index = _replica_index()
         with tf.device("CPU:0"):
             part = tf.nest.map_structure(lambda rows: tf.split(rows, self._count)[index], batch)
@@ -228,8 +234,8 @@ class _SpreadStep:
                     values[i] = _shifted_seed(values[i], index)
         sums, rows, changed = self._compute_with(values, part)
         seeds = {i: _shifted_seed(seed, -index) for i, seed in changed.items()}
-        # The gradient of an embedding stays in rows, because Keras clips them before it adds
-        # them up.
+        # The gradient of an embedding stays sparse (one row per use), because Keras clips the rows
+        # before it adds them up.
         flat = tf.nest.flatten(sums)
         sparse = {i: x for i, x in enumerate(flat) if isinstance(x, tf.IndexedSlices)}
         slices = {i: (x.values, x.indices) for i, x in sparse.items()}
@@ -241,10 +247,10 @@ class _SpreadStep:
         return results, tf.concat(numbers, axis=0), (seeds, shapes)
 
     def _add_up(self, like, vector):
-        """Return the sum of the devices' results, with one reduction for all tensors.
+        """Add up the devices' results, with one reduction for all tensors.
 
-        `reduce` outside the replicas also works in a process with several strategies, whose
-        collectives would collide in `all_reduce` and `all_gather`.
+        `reduce` is called outside the replica context, because `all_reduce` and `all_gather` fail
+        in a process with several strategies: their collectives collide.
         """
         total = self._strategy.reduce("SUM", vector, axis=None)
         parts = tf.split(total, [tf.size(x) for x in tf.nest.flatten(like)])
@@ -255,13 +261,13 @@ class _SpreadStep:
         return tf.nest.pack_sequence_as(like, whole)
 
     def _first(self, results):
-        """Return the first local device's results."""
+        """Return the results of the first device of this host."""
         return tf.nest.map_structure(
             lambda x: self._strategy.experimental_local_results(x)[0], results
         )
 
     def _with_values(self, values, part):
-        """Compute with these values of the variables; also return the values that change."""
+        """Call `compute` with the given variable values; also return the values that it changes."""
         mapping = list(zip(self._variables, values))
         with keras.StatelessScope(mapping, initialize_variables=False) as scope:
             sums, rows = self._compute(part)
@@ -270,8 +276,8 @@ class _SpreadStep:
         for i in changed:
             if not _is_seed(self._variables[i]):
                 raise InvalidInput(
-                    "several devices can only train weights by gradients, but a layer updates "
-                    f"{self._variables[i].path} in its call"
+                    "with several devices, only gradients may update weights, but a layer updates "
+                    f"{self._variables[i].path} in its `call`"
                 )
         return sums, rows, changed
 
@@ -286,12 +292,12 @@ def _is_seed(variable):
 
 
 def _shifted_seed(seed, index):
-    """Return the state of a random generator for the device with this index."""
+    """Return the random generator state that the device with this index uses."""
     return seed + tf.constant([index * 0x9E3779B1, 0], seed.dtype)
 
 
 def _padded(rows, index, count):
-    """Return a part's rows at their place in the whole batch, and zeros elsewhere."""
+    """Return a tensor of the whole batch's size: a part's rows at their position, else zeros."""
     size = tf.shape(rows)[0]
     return tf.pad(
         rows, [[index * size, (count - 1 - index) * size], *[[0, 0]] * (rows.shape.rank - 1)]
@@ -299,17 +305,18 @@ def _padded(rows, index, count):
 
 
 def make_replicas(config: RunConfig, batch_size: int) -> Replicas:
-    """Return the devices and hosts of a configuration and the environment variables.
+    """Return the devices and hosts that a configuration and the environment variables select.
 
-    Several hosts connect here, which must happen before anything else starts TensorFlow.
+    If there are several hosts, they connect here. Call this function before anything else
+    initializes TensorFlow.
 
     Args:
         config: `RunConfig` with the number of `devices` per host and the kind of `cluster`.
-        batch_size: rows of a batch of all devices together.
+        batch_size: number of examples in a batch, over all devices.
 
     Raises:
-        InvalidInput: if there are fewer devices, they cannot share the batch evenly, the cluster
-            variables are invalid, or TensorFlow has started already.
+        InvalidInput: if this host has too few devices, their number does not divide the batch size,
+            the cluster variables are invalid, or TensorFlow is already initialized.
 
     Example:
         >>> replicas = make_replicas(RunConfig(devices=1), batch_size=64)
@@ -320,8 +327,7 @@ def make_replicas(config: RunConfig, batch_size: int) -> Replicas:
     count = config.devices * (cluster.size if cluster else 1)
     if batch_size % count:
         raise InvalidInput(
-            f"a batch must have a multiple of {count} rows, one part per device; received "
-            f"{batch_size}"
+            f"`batch_size` must be a multiple of the {count} devices; received {batch_size}"
         )
     if cluster:
         return Replicas(_connect(cluster, config.devices), cluster)
@@ -334,7 +340,7 @@ def make_replicas(config: RunConfig, batch_size: int) -> Replicas:
 
 
 def _connect(cluster, devices):
-    """Return the strategy of all hosts once every host has connected."""
+    """Wait until every host has connected, and return the strategy of all hosts."""
     gpus = len(tf.config.list_physical_devices("GPU"))
     # With several hosts, TensorFlow uses one CPU device per host.
     _require_devices(devices, gpus or 1, "GPU" if gpus else "CPU")
@@ -359,6 +365,6 @@ def _require_devices(wanted, found, kind):
     if wanted > found:
         hint = "; docs/how_to/scale.md explains virtual CPU devices" if kind == "CPU" else ""
         raise InvalidInput(
-            f"devices must be at most the {found} {kind} devices of this host{hint}; received "
-            f"{wanted}"
+            f"`devices` must be at most {found}, the number of {kind} devices on this host{hint}; "
+            f"received {wanted}"
         )

@@ -1,4 +1,4 @@
-"""Runs of `keras.Model.fit` that resume exactly after a kill, with the same command.
+"""Define `FitRun`, a run of `keras.Model.fit` that resumes exactly after an interruption.
 
     keras.utils.set_random_seed(config.seed)
     model = make_model(config)  # built and compiled
@@ -9,14 +9,14 @@
 
 The order matters:
 
-1. Build the model before the run, so that a rejected command writes nothing.
-2. Open the run before the data, which start at `run.step`.
-3. Write pictures and exports before `finish`, which marks the run as complete.
+1. Build the model before the run, so that an invalid command writes nothing.
+2. Open the run before the data, because the data start at `run.step`.
+3. Write figures and exports before `finish`, which marks the run as finished.
 
-Keras 3 cannot `fit` a model of `MultiWorkerMirroredStrategy` (keras#20585). Under
-`MirroredStrategy` it averages the means of the parts and clips their gradients one by one, which is
-not the step of one device when parts have different weights. Here the model stays one of a single
-device and only its training step is distributed.
+Keras 3 cannot `fit` a model under `MultiWorkerMirroredStrategy` (keras#20585). Under
+`MirroredStrategy` it averages the parts' mean losses and clips each part's gradient separately.
+The result differs from a step on one device if the parts have different sample weights. Therefore
+the model here lives on a single device, and only its training step is distributed.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ Logs: TypeAlias = dict[str, Any] | None
 
 
 class FitRun(Run):
-    """A `Run` whose steps are batches of `fit`; opening it restores the newest checkpoint.
+    """A `Run` that trains with `keras.Model.fit`; a step is one batch.
 
-    A checkpoint contains weights, optimizer and random states. An epoch of `fit` ends with each row
-    of the log.
+    Opening a run restores the newest checkpoint: weights, optimizer variables and the states of
+    random generators. Every epoch of `fit` writes one log entry.
 
     Args:
         config: `RunConfig`.
         model: compiled and built `keras.Model`; its weights are replaced if there is a checkpoint.
-        steps: batches of the whole run.
-        steps_per_epoch: batches between rows of the log; must divide `steps`.
-        checkpoint_every: batches between checkpoints, a multiple of `steps_per_epoch`; by default
-            `steps_per_epoch`. The end of the training is always saved.
+        steps: number of batches in the whole run.
+        steps_per_epoch: number of batches between log entries; must divide `steps`.
+        checkpoint_every: number of batches between checkpoints, a multiple of `steps_per_epoch`;
+            by default `steps_per_epoch`. The last step is always saved.
         **options: `identity`, `stop` and `replicas` of `Run`.
 
     Attributes:
@@ -89,11 +89,12 @@ class FitRun(Run):
         self._checkpoint_every = checkpoint_every or steps_per_epoch
         if steps % steps_per_epoch or self._checkpoint_every % steps_per_epoch:
             raise InvalidInput(
-                f"steps and checkpoint_every must be multiples of the {steps_per_epoch} steps of "
-                f"an epoch; received {steps} and {self._checkpoint_every}"
+                "`steps` and `checkpoint_every` must be multiples of "
+                f"`steps_per_epoch`={steps_per_epoch}; received {steps} and "
+                f"{self._checkpoint_every}"
             )
         if not model.built:
-            raise InvalidInput(f"FitRun needs a built model; received {model.name} without weights")
+            raise InvalidInput(f"`model` must be built; received {model.name!r} without weights")
         model.optimizer.build(model.trainable_variables)
         model.train_step = functools.partial(train_step, model)
         self.model, self._steps_per_epoch = model, steps_per_epoch
@@ -112,18 +113,18 @@ class FitRun(Run):
     ) -> None:
         """Train from `step` to the end of the run.
 
-        SIGINT and SIGTERM end the training after the current epoch, with a checkpoint. With several
-        hosts, only the chief validates and measures.
+        After SIGINT or SIGTERM, training finishes the current epoch, saves a checkpoint and stops.
+        With several hosts, only the chief runs the validation and `measure`.
 
         Args:
-            data: `keras.utils.PyDataset` of one epoch, or an endless `tf.data.Dataset` that starts
-                at `step`. Batches are those of all devices together.
-            callbacks: callbacks that run after the row of the log is written.
-            measure: function of the step that returns more metrics for the row.
+            data: `keras.utils.PyDataset` of one epoch, or an infinite `tf.data.Dataset` that starts
+                at `step`. A batch contains the examples of all devices.
+            callbacks: callbacks that run after each log entry is written.
+            measure: function of the step that returns further metrics for the log entry.
             **options: options of `keras.Model.fit`, such as `validation_data`.
 
         Raises:
-            InvalidInput: if the loss of an epoch, or a weight to be saved, is not finite.
+            InvalidInput: if the loss of an epoch, or a weight in a checkpoint, is not finite.
             ConnectionError: if another host is lost.
             KeyboardInterrupt: after SIGINT.
             SystemExit: after SIGTERM, with code 143.
@@ -153,7 +154,7 @@ class FitRun(Run):
                     self._progress_bar(),
                     _StopAndSave(self, self._checkpoint_every, shutdown),
                 ],
-                shuffle=False,  # Keras would draw another order after a resume
+                shuffle=False,  # after resuming, Keras would shuffle in a different order
                 verbose=0,
                 **options,
             )
@@ -177,7 +178,7 @@ class FitRun(Run):
 
 
 class _StopAndSave(keras.callbacks.Callback):
-    """Ends a `FitRun` that is over or interrupted, and saves its checkpoints."""
+    """Saves the checkpoints of a `FitRun`, and stops it at its end or after a signal."""
 
     def __init__(self, run: FitRun, every: int, shutdown: GracefulShutdown) -> None:
         super().__init__()
@@ -194,18 +195,18 @@ class _StopAndSave(keras.callbacks.Callback):
 
 
 class LogMetrics(keras.callbacks.Callback):
-    """Writes a row of metrics after every epoch.
+    """Writes a log entry after every epoch.
 
-    `loss` and `val_loss` of `fit` become `train/loss` and `eval/loss`. The row also contains
-    `train/learning_rate`, `time/epoch` and `time/epoch_cpu` (seconds, and CPU seconds of all cores,
-    including the validation) and `time/steps_per_second`.
+    `loss` and `val_loss` of `fit` become `train/loss` and `eval/loss`. The entry also contains
+    `train/learning_rate`, `time/steps_per_second`, `time/epoch` (wall-clock seconds) and
+    `time/epoch_cpu` (CPU seconds of all cores). Both times include the validation.
 
     Args:
         log: `MetricsLog`.
-        measure: function of the step that returns more metrics for the row.
+        measure: function of the step that returns further metrics for the entry.
 
     Raises:
-        InvalidInput: after an epoch whose loss is not finite; the row is not written.
+        InvalidInput: if the loss of an epoch is not finite; nothing is written for that epoch.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(1)])
@@ -246,7 +247,7 @@ class LogFigures(keras.callbacks.Callback):
     Args:
         log: `MetricsLog`.
         draw: function of the model that returns a dict name → `matplotlib.figure.Figure`.
-        every: steps between figures, a multiple of the epoch's steps.
+        every: number of steps between figures, a multiple of the steps per epoch.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(1)])
@@ -272,7 +273,10 @@ class LogFigures(keras.callbacks.Callback):
 
 
 def _step(callback, epoch):
-    """Return the batches until the end of an epoch; a loss-scaling optimizer skips updates."""
+    """Return the number of batches until the end of an epoch.
+
+    The optimizer's counter is smaller if loss scaling has skipped updates.
+    """
     return (epoch + 1) * callback.params["steps"]
 
 
@@ -283,7 +287,7 @@ def _log_key(name):
 
 
 def compile_classifier(model: keras.Model, config: SupervisedConfig) -> keras.Model:
-    """Compile a model whose outputs are logits of classes, and return it.
+    """Compile a model that outputs class logits, and return it.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(3)])
@@ -300,7 +304,7 @@ def compile_classifier(model: keras.Model, config: SupervisedConfig) -> keras.Mo
 
 
 def model_state(model: keras.Model) -> dict[str, np.ndarray]:
-    """Return weights, random states and optimizer variables of a built and compiled model.
+    """Return the weights, random states and optimizer variables of a built and compiled model.
 
     Example:
         >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -312,34 +316,36 @@ def model_state(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def set_model_state(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
-    """Assign what `model_state` returned; an error leaves the model unchanged.
+    """Restore the arrays that `model_state` returned; if an error is raised, nothing changes.
 
     Raises:
-        InvalidInput: if the state belongs to another model.
-        ValueError: if an array is not finite real numbers.
+        InvalidInput: if the names or shapes differ from the model's.
+        ValueError: if an array contains anything but finite real numbers.
     """
     variables = _variables(model)
     stored = {name: array.shape for name, array in arrays.items()}
     if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
-        raise InvalidInput(f"its checkpoint is of another model than {model.name}")
+        raise InvalidInput(f"the checkpoint belongs to another model than {model.name!r}")
     for name, array in arrays.items():
         if (received := not_finite(array)) is not None:
-            raise ValueError(f"{name} must be real numbers that are finite; received {received}")
+            raise ValueError(f"{name} must contain finite real numbers; received {received}")
     for name, variable in variables.items():
         variable.assign(arrays[name])
 
 
 def _variables(model):
-    """Return the variables by position, because their paths are not unique."""
+    """Return the variables under numbered names, because their paths are not unique."""
     parts = {"model": model.variables, "optimizer": model.optimizer.variables}
     return {f"{part}/{i}": v for part, values in parts.items() for i, v in enumerate(values)}
 
 
 def train_step(model: keras.Model, data: Any) -> dict[str, Any]:
-    """Train a model on a batch like Keras does, in the scopes forward, backward and optimizer.
+    """Train a model on one batch as Keras does, with name scopes for the profiler.
+
+    The scopes are `forward`, `backward` and `optimizer`.
 
     Args:
-        model: compiled and built.
+        model: compiled and built model.
         data: `x`, `(x, y)` or `(x, y, sample_weight)`.
 
     Example:
@@ -358,13 +364,13 @@ def train_step(model: keras.Model, data: Any) -> dict[str, Any]:
 def train_function(
     model: keras.Model, replicas: Replicas
 ) -> Callable[[Iterator[Any]], dict[str, Any]]:
-    """Return a `model.train_function` that trains each batch on all devices.
+    """Return a `model.train_function` that processes each batch on all devices.
 
-    Loss, gradient and metrics are those of the whole batch on one device.
+    Loss, gradient and metrics are the same as for the whole batch on one device.
 
     Args:
-        model: compiled and built, outside the scope of any strategy.
-        replicas: R devices.
+        model: compiled model that was built outside the scope of any strategy.
+        replicas: the devices.
 
     Example:
         >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -375,12 +381,12 @@ def train_function(
         >>> sorted(history)
         ['loss']
     """
-    scale = []  # the loss scale of float16 changes during the training
+    scale = []  # with float16, the loss scale changes during training
     if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
         scale = [model.optimizer.dynamic_scale]
 
     def compute(part):
-        fraction = part["fraction"][0]  # Keras has divided the loss by the devices already
+        fraction = part["fraction"][0]  # Keras has already divided the loss by the device count
         loss, gradients, y_pred = _loss_and_gradients(
             model, part["x"], part["y"], part.get("sample_weight"), fraction
         )
@@ -404,7 +410,7 @@ def train_function(
 
 
 def _loss_and_gradients(model, x, y, sample_weight, fraction=None):
-    """Return the loss times `fraction`, its scaled gradients, and the predictions."""
+    """Return the loss times `fraction`, the gradients of the scaled loss, and the predictions."""
     weights = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape, tf.name_scope("forward"):
         tape.watch(weights)
@@ -427,8 +433,8 @@ def _update(model, x, y, y_pred, sample_weight, loss, gradients):
 def _fractions(model, sample_weight, count):
     """Return the weight of each part's loss, `(R,)`, with mean 1.
 
-    Parts count equally, unless losses are divided by the sum of the sample weights: then a part
-    counts by the sum of its weights.
+    All parts have equal weight, unless the loss is divided by the sum of the sample weights. In
+    that case the weight of a part is proportional to the sum of its sample weights.
     """
     reductions = {getattr(loss, "reduction", None) for loss in tf.nest.flatten(model.loss)}
     if sample_weight is None or reductions != {"mean_with_sample_weight"}:

@@ -1,4 +1,4 @@
-"""The log of a run: `metrics.csv`, TensorBoard, and loggers of the user.
+"""Log the metrics of a run to `metrics.csv`, TensorBoard and custom loggers.
 
 `MetricsLog` writes the CSV file and calls the loggers, which are subclasses of `Logger`.
 """
@@ -25,7 +25,7 @@ LoggerName: TypeAlias = Literal["csv", "tensorboard"]
 
 
 class Logger:
-    """Base class of loggers; every method does nothing.
+    """Base class of loggers. Its methods do nothing; override those that you need.
 
     Example:
 
@@ -42,22 +42,22 @@ class Logger:
         """Log the run's configuration when it starts or resumes."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log a row of metrics."""
+        """Log the metrics of one step."""
 
     def image(self, step: int, name: str, image: np.ndarray) -> None:
-        """Log a picture, uint8 RGB `(height, width, 3)`."""
+        """Log an image, uint8 RGB `(height, width, 3)`."""
 
     def film(self, step: int, name: str, file: pathlib.Path) -> None:
-        """Log a GIF file, which the run may overwrite later."""
+        """Log an animation. Read the GIF file at once, because the run may overwrite it later."""
 
     def close(self) -> None:
-        """Close the log of a finished run."""
+        """Close the logger at the end of the run."""
 
 
 class TensorBoardLogger(Logger):
-    """Event files in the run's folder.
+    """Writes TensorBoard event files to the run's folder.
 
-    Settings are under *Text*, and under *HParams*, which compares runs by settings and metrics.
+    The configuration appears in the tabs *Text* and *HParams*; *HParams* compares runs.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -102,24 +102,24 @@ class TensorBoardLogger(Logger):
 
 
 class MetricsLog:
-    """Writes rows of metrics to `metrics.csv`, and passes everything on to loggers.
+    """Writes metrics to `metrics.csv`, and passes all logged data on to loggers.
 
-    Names start with `rollout/`, `train/`, `eval/` or `time/`. The CSV file is replaced as a whole
-    after every row, so it is always complete. A logger that raises an error is removed with a
-    warning, because a failing service must not end a long run.
+    Names of metrics start with `rollout/`, `train/`, `eval/` or `time/`. The CSV file is replaced
+    as a whole after every entry, so it is always complete. A logger that raises an exception is
+    removed with a warning, so that a failing service does not stop a long run.
 
     Args:
         folder: the run's folder; created if it does not exist.
-        until_step: int or None; later rows of a previous attempt are dropped, because the resumed
-            run writes them again. `None` keeps all rows.
-        loggers: `Logger` objects; by default TensorBoard event files in the folder.
+        until_step: step of the checkpoint that the run resumes from. Later entries are dropped,
+            because the resumed run writes them again. `None` keeps all entries.
+        loggers: `Logger` objects; by default one `TensorBoardLogger` for the folder.
 
     Attributes:
-        rows: list of dicts name → number, each with its `"step"`.
-        loggers: list of the loggers that still work.
+        rows: list of log entries, dicts name → number that include `"step"`.
+        loggers: list of the loggers that have not raised an exception.
 
     Raises:
-        InvalidInput: if there is a damaged `metrics.csv`.
+        InvalidInput: if the folder contains a damaged `metrics.csv`.
 
     Example:
         >>> log = MetricsLog("runs/doorkey/first")
@@ -140,10 +140,10 @@ class MetricsLog:
         self.loggers: list[Logger] = list(default)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a row.
+        """Add a log entry.
 
         Args:
-            step: environment steps or updates so far.
+            step: number of environment steps or updates so far.
             metrics: name → number.
 
         Raises:
@@ -160,11 +160,11 @@ class MetricsLog:
         self._call_loggers("write", step, metrics)
 
     def image(self, step: int, name: str, image: np.ndarray) -> None:
-        """Log a picture, uint8 RGB `(height, width, 3)`."""
+        """Log an image, uint8 RGB `(height, width, 3)`."""
         self._call_loggers("image", step, name, image)
 
     def film(self, step: int, name: str, file: str | os.PathLike) -> None:
-        """Log a GIF file."""
+        """Log an animation from a GIF file."""
         self._call_loggers("film", step, name, pathlib.Path(file))
 
     def settings(self, config: Mapping[str, Any]) -> None:
@@ -172,7 +172,7 @@ class MetricsLog:
         self._call_loggers("settings", config)
 
     def close(self) -> None:
-        """Close all loggers, because the run is finished."""
+        """Close all loggers at the end of the run."""
         self._call_loggers("close")
         self.loggers = []
 
@@ -183,8 +183,8 @@ class MetricsLog:
             except Exception as error:  # a service can raise any error
                 self.loggers.remove(logger)
                 warnings.warn(
-                    f"the run continues without {type(logger).__name__}; received "
-                    f"{type(error).__name__}: {error}",
+                    f"{type(logger).__name__} raised {type(error).__name__}: {error}; the run "
+                    "continues without this logger",
                     stacklevel=3,
                 )
 
@@ -198,15 +198,16 @@ def _read_rows(file):
             ]
         if not rows or any("step" not in row for row in rows):
             raise ValueError("a row has no step")
-    except (ValueError, TypeError, csv.Error) as error:  # rows of the wrong length have None
+    except (ValueError, TypeError, csv.Error) as error:  # None marks rows of the wrong length
         raise InvalidInput(
-            f"{file} is not a log of metrics ({error}); remove it to resume without its rows"
+            f"{file} must be a CSV file of metrics ({error}); remove it to resume without the "
+            "earlier metrics"
         ) from error
     return rows
 
 
 def _rounded(name, value):
-    """Return a metric with six digits, as in the file, so that resumed runs see the same value."""
+    """Round a metric to six digits, as in the file, so that resumed runs read the same value."""
     try:
         value = float(value)
     except (TypeError, ValueError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Optimizers of training runs, and the schedules of their learning rates."""
+"""Define optimizers and learning-rate schedules for training runs."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ Schedule = Literal["constant", "cosine"]
 def learning_rate_schedule(
     schedule: Schedule, peak: float, steps: int, warmup_steps: int = 0, end: float = 0.0
 ) -> float | schedules.LearningRateSchedule:
-    """Return a linear warm-up followed by a constant, or by half a cosine down to `end`.
+    """Return a schedule with a linear warm-up, then a constant rate or a cosine decay to `end`.
 
-    The cosine is that of [SGDR](https://arxiv.org/abs/1608.03983): at the fraction u of the steps
-    after the warm-up, the learning rate is `end + (peak - end) (1 + cos(pi u)) / 2`. The warm-up
-    starts at 0 before a cosine, and at `peak / warmup_steps` before a constant.
+    The cosine decay follows [SGDR](https://arxiv.org/abs/1608.03983): after the fraction u of the
+    steps that follow the warm-up, the learning rate is `end + (peak - end) (1 + cos(pi u)) / 2`.
+    The warm-up starts at 0 for `"cosine"` and at `peak / warmup_steps` for `"constant"`.
 
     Args:
         schedule: `"constant"` or `"cosine"`.
         peak: maximum learning rate.
-        steps: updates of the whole run, including the warm-up.
-        warmup_steps: updates of the warm-up; 0 starts at `peak`.
-        end: learning rate at the end of a cosine.
+        steps: number of updates in the whole run, including the warm-up.
+        warmup_steps: number of updates in the warm-up; 0 starts at `peak`.
+        end: learning rate at the end of the cosine decay.
 
     Returns:
         A number or a Keras schedule.
 
     Raises:
-        InvalidInput: if the warm-up leaves no steps for a cosine, or the name is unknown.
+        InvalidInput: if the warm-up leaves no steps for the cosine, or `schedule` is unknown.
 
     Example:
         >>> optimizer = keras.optimizers.Adam(learning_rate_schedule("cosine", 1e-3, 1000, 50))
@@ -46,7 +46,7 @@ def learning_rate_schedule(
         return schedules.PolynomialDecay(peak / warmup_steps, warmup_steps, peak)
     if steps <= warmup_steps:
         raise InvalidInput(
-            f"warmup_steps must be less than the {steps:,} steps of the run; "
+            f"`warmup_steps` must be less than the {steps:,} steps of the run; "
             f"received {warmup_steps:,}"
         )
     if warmup_steps == 0:
@@ -64,10 +64,10 @@ def linear_schedule(step: int, start: float, end: float, steps: int) -> float:
     """Return a value that falls linearly from `start` at step 0 to `end` at step `steps`.
 
     Args:
-        step: current environment step.
+        step: current step.
         start: value at step 0.
         end: value from step `steps` on.
-        steps: length of the fall; 0 returns `end` at once.
+        steps: number of steps from `start` to `end`; 0 always returns `end`.
 
     Example:
         >>> linear_schedule(50, 1.0, 0.0, 100)
@@ -80,13 +80,13 @@ def linear_schedule(step: int, start: float, end: float, steps: int) -> float:
 
 @keras.saving.register_keras_serializable("rrl_tf")
 class LinearDecay(schedules.LearningRateSchedule):
-    """A learning rate that is constant at first and then falls linearly.
+    """A learning-rate schedule that is constant at first and then decays linearly.
 
     Args:
         start: learning rate of the first `hold` updates.
         end: learning rate from update `updates` on.
-        updates: number of updates until `end`, including `hold`.
-        hold: updates before the learning rate falls; less than `updates`.
+        updates: number of updates until the rate reaches `end`, including `hold`.
+        hold: number of updates before the decay begins; less than `updates`.
 
     Raises:
         InvalidInput: if a learning rate is negative or not finite, `updates` is not from 1 to
@@ -106,11 +106,11 @@ class LinearDecay(schedules.LearningRateSchedule):
         self._decay = schedules.PolynomialDecay(start, self.updates - self.hold, end)
 
     def __call__(self, step: Any) -> Any:
-        """Return the learning rate of an update; the first update is 0."""
+        """Return the learning rate of an update; updates are counted from 0."""
         return self._decay(ops.maximum(step - self.hold, 0) if self.hold else step)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments."""
+        """Return the constructor arguments."""
         return {"start": self.start, "end": self.end, "updates": self.updates, "hold": self.hold}
 
 
@@ -118,9 +118,10 @@ OptimizerName = Literal["muon", "adam"]
 
 
 class _OneLearningRate:
-    """Evaluates a schedule once per update; Keras evaluates it for every weight that decays.
+    """Mixin that evaluates the learning-rate schedule once per update.
 
-    A cosine after a warm-up is a condition in the graph, which takes time to trace and to run.
+    Keras evaluates the schedule again for every weight with weight decay. A schedule with a warm-up
+    is a `tf.cond` in the graph, so each evaluation costs time to trace and to run.
     """
 
     def _apply_weight_decay(self, variables: Sequence[keras.Variable]) -> None:
@@ -129,7 +130,7 @@ class _OneLearningRate:
 
 
 class _WithLearningRate:
-    """An optimizer with the current value of its schedule."""
+    """Wraps an optimizer and caches the current value of its learning-rate schedule."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
@@ -141,7 +142,7 @@ class _WithLearningRate:
 
 @keras.saving.register_keras_serializable("rrl_tf")
 class AdamW(_OneLearningRate, keras.optimizers.AdamW):
-    """Keras' AdamW, faster with a schedule of the learning rate.
+    """Keras' AdamW that evaluates a learning-rate schedule only once per update.
 
     Example:
         >>> from rrl_tf.training import learning_rate_schedule
@@ -153,7 +154,7 @@ class AdamW(_OneLearningRate, keras.optimizers.AdamW):
 
 @keras.saving.register_keras_serializable("rrl_tf")
 class Muon(_OneLearningRate, keras.optimizers.Muon):
-    """Keras' Muon, faster with a schedule of the learning rate.
+    """Keras' Muon that evaluates a learning-rate schedule only once per update.
 
     Example:
         >>> from rrl_tf.training import learning_rate_schedule
@@ -166,12 +167,12 @@ class Muon(_OneLearningRate, keras.optimizers.Muon):
 def make_optimizer(name: OptimizerName, **options: Any) -> keras.optimizers.Optimizer:
     """Return a Muon or Adam optimizer.
 
-    Muon updates matrices by the orthogonal part of their momentum. It updates other weights, and
-    the layer `head`, like Adam.
+    Muon orthogonalizes the momentum of weight matrices. It updates all other weights, and the
+    layer `head`, like Adam. Its weight decay is 1e-4.
 
     Args:
         name: `"muon"` or `"adam"`.
-        **options: options of both, such as `FitConfig.optimizer_options`.
+        **options: arguments of the Keras optimizer, such as `FitConfig.optimizer_options` returns.
 
     Example:
         >>> from rrl_tf.training import FitConfig

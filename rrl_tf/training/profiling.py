@@ -1,4 +1,4 @@
-"""Profiles of training steps for TensorBoard's profiler."""
+"""Record profiles of training steps for TensorBoard."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Item = TypeVar("Item")
 
 
 WARM_UP = 10
-"""First steps, which trace graphs, compile and fill caches."""
+"""Number of steps to skip before a profile, because they trace graphs, compile and fill caches."""
 
 
 class Profile(keras.callbacks.Callback):
-    """Records some training steps for TensorBoard's profiler, with step markers.
+    """Records a profile of some training steps, with step markers, for TensorBoard.
 
-    Keras' own callback writes no step markers on a CPU, where its step time is therefore 0.
+    Keras' own callback writes no step markers on a CPU, so TensorBoard shows a step time of 0.
 
     Args:
         folder: log directory of TensorBoard.
-        starts: number of the first recorded step, or function of a step's number that returns
-            whether to start at it. Steps count from the start of this callback.
+        starts: number of the first recorded step, or a function of the step number that returns
+            whether recording starts there. Steps are counted from 0 when the callback starts.
         count: number of steps to record.
 
     Example:
@@ -33,7 +33,7 @@ class Profile(keras.callbacks.Callback):
         >>> model.compile("sgd", "mse")
         >>> data, profile = tf.ones((8, 1)), Profile("runs/first", 1, count=2)
         >>> _ = model.fit(data, data, 2, verbose=0, callbacks=[profile])  # doctest: +ELLIPSIS
-        written: a profile; tensorboard --logdir runs/first shows it...
+        written: a profile; to view it, run tensorboard --logdir runs/first...
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Profile(keras.callbacks.Callback):
             self._recording, self._left = False, 0
             tf.profiler.experimental.stop()
             hint = "" if importlib.util.find_spec("xprof") else " after pip install '.[profile]'"
-            print(f"written: a profile; tensorboard --logdir {self._folder} shows it{hint}")
+            print(f"written: a profile; to view it, run tensorboard --logdir {self._folder}{hint}")
 
 
 def profiled(
@@ -74,12 +74,12 @@ def profiled(
     starts: int | Callable[[int], bool],
     count: int = 20,
 ) -> Iterator[Item]:
-    """Yield the items of an iterator, such as a training loop, and profile `count` of them.
+    """Yield the items of an iterable, such as a training loop, and profile `count` of them.
 
-    An item is a step of the profile.
+    Computing one item counts as one step of the profile.
 
     Args:
-        iterator: any iterator.
+        iterator: any iterable.
         folder, starts, count: arguments of `Profile`.
 
     Example:
@@ -88,7 +88,7 @@ def profiled(
         ...     print(step)
         0
         1
-        written: a profile; tensorboard --logdir runs/first shows it...
+        written: a profile; to view it, run tensorboard --logdir runs/first...
         2
         3
         4

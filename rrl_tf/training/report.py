@@ -1,4 +1,4 @@
-"""`report.html`: a finished run on one self-contained page."""
+"""Write `report.html`, a self-contained page about a finished run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rrl_tf import viz
 from rrl_tf.training.run_folder import RunFolder, atomic_file, flatten
 
 CURVES = 8
-"""Maximum number of curves; evaluation metrics come first."""
+"""Maximum number of learning curves in a report; evaluation metrics come first."""
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -66,14 +66,14 @@ def write_report(
     settings: Mapping[str, Any],
     rows: Sequence[Mapping[str, float]],
 ) -> pathlib.Path:
-    """Write outcome, pictures, curves and settings of a run as one page.
+    """Write a page with the results, figures, learning curves and settings of a run.
 
     Args:
-        folder: folder of the run with its pictures.
-        sentence: the outcome in a sentence.
-        summary: the outcome as numbers and nested dicts.
+        folder: the run folder, which contains the figures.
+        sentence: one-sentence summary of the results.
+        summary: results, a dict of numbers and nested dicts.
         settings: the run's configuration.
-        rows: rows of the run's log.
+        rows: entries of the run's log.
 
     Returns:
         Path of the page.
@@ -123,7 +123,7 @@ def _figure(content: bytes, kind: str, caption: str) -> str:
 
 
 def _curves(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Yield pictures of the evaluation metrics and of the other metrics that change."""
+    """Yield plots of the evaluation metrics, then of other metrics that are not constant."""
     groups = ("eval", "rollout", "train", "time")
     names = dict.fromkeys(name for row in rows for name in row if name.split("/")[0] in groups)
     drawn = 0
@@ -142,7 +142,7 @@ def _curves(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
 
 
 def _commands(folder: RunFolder) -> Iterator[str]:
-    """Yield commands to resume the run, to show its log and to serve its export."""
+    """Yield commands that resume the run, show its log and serve its export."""
     if sys.orig_argv[1:2] == ["-m"]:  # a script, not a notebook
         yield shlex.join(["python", *sys.orig_argv[1:]])
     yield shlex.join(["python", "-m", "tensorboard.main", "--logdir", str(folder.path)])

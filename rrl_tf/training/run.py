@@ -1,4 +1,4 @@
-"""One run, from its configuration to `evaluation.json`."""
+"""Define `Run`, which opens, resumes and finishes a training run."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from rrl_tf.training.run_folder import RunFolder, unpack_folder
 
 
 class Run:
-    """Opens the folder and the log of a new or resumed run, and finishes it.
+    """Opens the folder and the log of a new or resumed run, and writes its results at the end.
 
-    A script validates its data and builds its model before it opens the run, so a rejected command
-    leaves nothing behind. The folder of a resumed run changes only after everything in it was read
-    and its checkpoint was restored. A run is over when it reaches `steps` or when `stop` returns
-    True, and finished when `finish` was called at that step.
+    Validate the data and build the model before you open a run, so that an invalid command writes
+    nothing. The folder of a resumed run is not changed until its files have been read and its
+    checkpoint has been restored.
 
-    With several hosts, only the chief writes to the folder. The other hosts read a temporary copy
-    of it that the chief sends them, so they need no shared disk.
+    Training ends when the run reaches `steps` or `stop` returns True (`is_over`). The run is
+    finished when `finish` has also been called at that step (`is_finished`).
+
+    With several hosts, only the chief writes to the folder. It sends a copy to the other hosts, so
+    the hosts do not need a shared disk.
 
     Args:
-        config: `RunConfig`; its `mutable_fields` and `evaluation_fields` may differ on resume.
-        steps: length of the run: updates, or environment steps.
-        identity: JSON-serialisable values that identify the run in addition to the configuration,
-            such as a `checksum` of the data. Names must not be names of fields.
-        stop: function of the log's rows that returns whether to stop early, such as `EarlyStop`.
-        restore: function of the step and the state of the newest checkpoint, called if there is
-            one.
+        config: `RunConfig`; its `mutable_fields` and `evaluation_fields` may change when the run
+            resumes.
+        steps: length of the run in updates or environment steps.
+        identity: JSON-serialisable values that must also be equal when the run resumes, such as a
+            `checksum` of the data. Their names must differ from those of the fields of `config`.
+        stop: function of the log entries that returns whether to stop early, such as `EarlyStop`.
+        restore: function of the step and the state of the newest checkpoint. It is called if there
+            is a checkpoint.
         replicas: devices and hosts that share the run; one device by default.
 
     Attributes:
         folder: `RunFolder`.
-        log: `MetricsLog` with the rows up to `step`. A finished run has no loggers.
+        log: `MetricsLog` with the entries up to `step`. If the run is finished, it has no loggers.
         step: int, step of the newest checkpoint; 0 in a new run.
 
     Raises:
@@ -81,7 +84,7 @@ class Run:
             with self.folder.restoring():
                 restore(self.step, state)
         if self.is_finished():
-            print(f"{self.folder.path} is trained already, to step {self.step:,}")
+            print(f"{self.folder.path} is already trained to step {self.step:,}")
         elif self.replicas.is_chief:
             if "tensorboard" in config.logger:
                 self.log.loggers = [TensorBoardLogger(self.folder.path)]
@@ -115,7 +118,7 @@ class Run:
         self.step = step
 
     def is_over(self, step: int | None = None) -> bool:
-        """Return whether training ends at `step`, by default the newest checkpoint's."""
+        """Return whether training ends at `step`; `None` is the step of the newest checkpoint."""
         reached = self.step if step is None else step
         return reached >= self.steps or self._stop(self.log.rows)
 
@@ -136,13 +139,13 @@ class Run:
         written: Iterable[object] = (),
         figures: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the figures, `report.html` and then `evaluation.json`, and print the outcome.
+        """Write the figures, `report.html` and `evaluation.json`, and print a summary.
 
         Args:
-            summary: JSON-serialisable outcome; the step is added.
-            report: the outcome in a sentence.
-            written: paths of pictures and exports, which must be complete by now.
-            figures: name -> `matplotlib.figure.Figure`, written as PNG files.
+            summary: JSON-serialisable results; the step is added to them.
+            report: one-sentence summary of the results.
+            written: paths of files that the caller has already written, to be printed.
+            figures: dict name → `matplotlib.figure.Figure`, saved as PNG files.
         """
         drawn = [
             viz.save_figure(figure, self.folder.figures / f"{name}.png")
@@ -158,13 +161,15 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class EarlyStop:
-    """Returns whether a metric has stopped improving.
+    """Early-stopping rule: tells from the log entries whether a metric has stopped improving.
 
-    Only the rows of the log decide, so a resumed run stops where an uninterrupted one would.
+    Because the decision depends on the log alone, a resumed run stops at the same step as an
+    uninterrupted run.
 
     Attributes:
         monitor: name of the metric in the log.
-        patience: number of rows without a better value after which training stops; 0 never stops.
+        patience: number of entries without a better value after which training stops; 0 never
+            stops.
         mode: whether lower (`"min"`) or higher (`"max"`) values are better.
 
     Example:

@@ -1,4 +1,4 @@
-"""The folder of one run: configuration, checkpoints, figures and outcome."""
+"""Read and write the folder of a run: configuration, checkpoints, figures and results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import numpy as np
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 
-# Errors that the contents of a damaged checkpoint cause in the code that restores it.
+# Exceptions that code may raise when it restores a damaged checkpoint.
 _DAMAGED = (
     *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError),
     *(ArithmeticError, zipfile.BadZipFile),
@@ -31,22 +31,24 @@ _DAMAGED = (
 
 
 class RunFolder:
-    """`runs/<task>/<name>/` with `config.json`, `checkpoints/`, `figures/` and `export/`.
+    """Manages the folder of a run: `config.json`, `checkpoints/`, `figures/` and `export/`.
 
-    Opening an existing folder resumes its run, so the configuration must be the same. `config.json`
-    changes only in `write_config`, because the caller may still reject the run. A file or a
-    checkpoint appears under its name only when it is complete.
+    Opening an existing folder resumes its run, so the configuration must be the same. Opening does
+    not update an existing `config.json`, because the caller may still reject the run; call
+    `write_config` to do so. Files and checkpoints are written atomically.
 
     Args:
         path: the folder; created if it does not exist.
         config: JSON-serialisable dict that identifies the run.
-        mutable: names that may differ from the existing run, such as the number of steps.
-        evaluation: names that may differ as well, but make a finished run unfinished.
+        mutable: names in `config` whose values may change when the run resumes, such as the number
+            of steps.
+        evaluation: names in `config` whose values may change, too. A finished run then counts as
+            not finished, so that it is evaluated again.
 
     Attributes:
         path: the folder.
-        figures: folder of the pictures.
-        export: folder of the SavedModels, with one integer folder per version.
+        figures: folder of the figures.
+        export: folder of the SavedModels, with one numbered folder per version.
 
     Raises:
         InvalidInput: if the folder contains another run (the message lists every difference),
@@ -96,7 +98,7 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r}, step={self.step})"
 
     def write_config(self) -> None:
-        """Write `config.json`; evaluation settings stay those of the last `finish`."""
+        """Write `config.json`, with the evaluation settings that the last `finish` used."""
         write_json(self._config_file, {**self._config, **self._evaluated})
 
     @property
@@ -121,13 +123,14 @@ class RunFolder:
         """Write a checkpoint, then remove the previous one.
 
         Args:
-            step: environment steps or updates so far, more than at the previous checkpoint.
+            step: number of environment steps or updates so far; more than in the previous
+                checkpoint.
             state: dict part → dict name → array or JSON-serialisable value.
             model: `keras.Model` that is saved as `model.keras` as well.
         """
         older = self._checkpoint()
         if older and step <= int(older.name):
-            raise InvalidInput(f"step must be greater than {int(older.name)}; received {step}")
+            raise InvalidInput(f"`step` must be greater than {int(older.name)}; received {step}")
         arrays, values = _split_arrays(state)
         with draft_folder(self._checkpoints) as draft:
             np.savez(draft / "arrays.npz", **arrays)
@@ -143,7 +146,7 @@ class RunFolder:
                 shutil.rmtree(path)
 
     def replace_model(self, model: Any) -> None:
-        """Replace the newest checkpoint's `model.keras`, if there is one."""
+        """Replace `model.keras` in the newest checkpoint; do nothing without a checkpoint."""
         if file := self.model_file:
             with atomic_file(file) as draft:
                 model.save(draft)
@@ -171,10 +174,11 @@ class RunFolder:
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
-        """Name the newest checkpoint in the errors of the code that restores it.
+        """Restore a checkpoint inside this context, which adds its path to error messages.
 
         Raises:
-            InvalidInput: if the checkpoint belongs to another model, or has missing or wrong parts.
+            InvalidInput: if the checkpoint belongs to another model, or parts of it are missing or
+                damaged.
         """
         try:
             yield
@@ -193,7 +197,7 @@ class RunFolder:
         )
 
     def pack(self) -> bytes:
-        """Return a tar archive of the files that the run resumes from, for `unpack_folder`."""
+        """Return the files that are needed to resume the run, as a tar archive."""
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w") as archive:
             for pattern in (
@@ -213,12 +217,12 @@ class RunFolder:
         self.write_config()
 
     def is_finished(self, step: int) -> bool:
-        """Return whether the run was finished at `step` with the current evaluation settings."""
+        """Return whether `finish` was called at `step` with the current evaluation settings."""
         same = self._evaluated.items() <= self._config.items()
         return bool(self.evaluation(step)) and same
 
     def evaluation(self, step: int) -> dict[str, Any]:
-        """Return what `finish` received at `step`, or an empty dict.
+        """Return the summary that `finish` received at `step`, or an empty dict.
 
         Raises:
             InvalidInput: if `evaluation.json` is damaged.
@@ -230,7 +234,7 @@ class RunFolder:
 
 
 def unpack_folder(content: bytes) -> pathlib.Path:
-    """Unpack the archive of `RunFolder.pack` to a folder that exists until the process ends."""
+    """Unpack an archive from `RunFolder.pack` into a folder that is deleted at exit."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="rrl_tf-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
@@ -245,13 +249,13 @@ def _require_same_run(folder, stored, config, ignored):
         for each in (stored, config)
     )
     different = [
-        f"{name} is {before.get(name)!r} there and {now.get(name)!r} here"
+        f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
     ]
     if different:
         raise InvalidInput(
-            f"{folder} holds a run of another configuration: {'; '.join(different)}. "
+            f"{folder} contains a run with another configuration: {'; '.join(different)}. "
             "Choose another name, or remove that folder"
         )
 
@@ -271,7 +275,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _split_arrays(state):
-    """Separate arrays, named `part/name`, from JSON-serialisable values."""
+    """Split a state into arrays, named `part/name`, and JSON-serialisable values."""
     arrays, rest = {}, {}
     for part, values in state.items():
         rest[part] = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
@@ -289,14 +293,14 @@ class _Lock:
         except BlockingIOError:
             self._file.close()
             raise InvalidInput(
-                f"{folder} is being trained by another process; wait for it to end, or choose "
-                "another name"
+                f"another process is training in {folder}; wait until it ends, or choose another "
+                "name"
             ) from None
         weakref.finalize(self, self._file.close)
 
 
 _LOCKS: weakref.WeakValueDictionary[Any, _Lock] = weakref.WeakValueDictionary()
-"""The locks of this process. All `RunFolder`s of one folder share a lock."""
+"""The locks that this process holds. `RunFolder` objects with the same path share a lock."""
 
 
 def _lock(folder):
@@ -308,7 +312,7 @@ def _lock(folder):
 
 
 def checksum(*parts: np.ndarray | str) -> str:
-    """Return a short hash of texts and arrays, which identifies a data set.
+    """Return a short hash of strings and arrays that identifies a dataset.
 
     Example:
         >>> checksum("to be")
@@ -326,9 +330,9 @@ def checksum(*parts: np.ndarray | str) -> str:
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Yield a path to write to, which replaces `path` if the block ends without an error.
+    """Yield a temporary path that replaces `path` if the block ends without an error.
 
-    The path has the ending of `path`.
+    The temporary path has the same suffix as `path`.
 
     Example:
         >>> with atomic_file("numbers.csv") as draft:
@@ -346,17 +350,22 @@ def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
 
 def write_json(file: pathlib.Path, values: Mapping[str, Any]) -> None:
-    """Write a JSON object to a file, complete or not at all."""
+    """Write a JSON object to a file atomically."""
     with atomic_file(file) as draft:
         draft.write_text(json.dumps(values, indent=2) + "\n")
 
 
 def read_object(file: pathlib.Path, fix: str) -> dict[str, Any]:
-    """Return the JSON object in a file; the `InvalidInput` of a damaged file ends with `fix`."""
+    """Return the JSON object in a file.
+
+    Args:
+        file: the file.
+        fix: advice in the `InvalidInput` that is raised for a damaged file.
+    """
     try:
         found = json.loads(file.read_text())
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{file} is not JSON ({error}); {fix}") from error
     if not isinstance(found, dict):
-        raise InvalidInput(f"{file} must hold a JSON object; {fix}; received {found!r:.40}")
+        raise InvalidInput(f"{file} must contain a JSON object; received {found!r:.40}; {fix}")
     return found

@@ -1,4 +1,4 @@
-"""Safeguards of a training loop: graceful shutdown, divergence, and clear XLA errors."""
+"""Protect training loops: shut down gracefully, stop on divergence, and explain XLA errors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from rrl_tf.errors import InvalidInput
 
 
 class GracefulShutdown:
-    """Delays SIGINT and SIGTERM until the block ends, so that a loop can save a checkpoint.
+    """Delays SIGINT and SIGTERM until the `with` block ends, so that a loop can save a checkpoint.
 
-    A second signal ends the process at once. Outside the main thread, signals keep their handlers.
+    A second signal ends the process at once. Outside the main thread the context does nothing,
+    because Python only handles signals in the main thread.
 
     Args:
-        any_host: function that returns whether a flag is set on any host, `Replicas.any`; by
-            default there is one host.
+        any_host: function that returns whether a flag is set on any host, such as `Replicas.any`;
+            by default there is one host.
 
     Raises:
         KeyboardInterrupt: at the end of the block, after SIGINT.
@@ -59,7 +60,7 @@ class GracefulShutdown:
             self._raise()
 
     def requested(self) -> bool:
-        """Return whether any host received a signal; all hosts must call this together."""
+        """Return whether any host received a signal; every host must call this method."""
         if self._any_host(self._received is not None) and self._received is None:
             self._received = signal.SIGTERM
         return self._received is not None
@@ -71,8 +72,8 @@ class GracefulShutdown:
         self._received = number
         with contextlib.suppress(RuntimeError):  # the signal interrupted a write to stderr
             print(
-                f"\n{signal.Signals(number).name}: saving a checkpoint before the end; a second "
-                "signal ends the run at once",
+                f"\n{signal.Signals(number).name}: the run stops after it saves a checkpoint; a "
+                "second signal stops it at once",
                 file=sys.stderr,
             )
 
@@ -88,13 +89,13 @@ class GracefulShutdown:
 
 
 def require_finite(step: int, numbers: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` for the first number of a training that is nan or infinite.
+    """Raise `InvalidInput` for the first loss or weight that is nan or infinite.
 
-    Call it before a checkpoint is written, so that the previous checkpoint survives.
+    Call it before you write a checkpoint, so that the previous checkpoint is kept.
 
     Args:
-        step: current step of the training.
-        numbers: name → number or array, such as losses and weights.
+        step: current training step.
+        numbers: dict name → number or array, such as losses and weights.
 
     Example:
         >>> require_finite(500, {"train/loss": 0.3})
@@ -102,15 +103,15 @@ def require_finite(step: int, numbers: Mapping[str, Any]) -> None:
     for name, value in numbers.items():
         if (received := not_finite(np.asarray(value))) is not None:
             raise InvalidInput(
-                f"training diverged at step {step:,} and ends without saving: try a smaller "
-                "learning_rate under another name, and look for nan and huge numbers in rewards "
-                f"and data; {name} must be finite; received {received}"
+                f"training diverged at step {step:,} and stops without saving: {name} must be "
+                f"finite; received {received}. Use a smaller `learning_rate` and another `name`, "
+                "and look for nan and very large numbers in rewards and data."
             )
 
 
 @contextlib.contextmanager
 def translate_xla_errors() -> Iterator[None]:
-    """Translate TensorFlow's error for a step that XLA cannot compile into one sentence.
+    """Replace TensorFlow's errors for a function that XLA cannot compile by a clear one.
 
     Raises:
         InvalidInput: instead of TensorFlow's error.
@@ -120,7 +121,7 @@ def translate_xla_errors() -> Iterator[None]:
         >>> with translate_xla_errors():  # doctest: +ELLIPSIS
         ...     length(tf.constant("abc"))
         Traceback (most recent call last):
-        rrl_tf.errors.InvalidInput: jit_compile needs a step that XLA can compile: ...
+        rrl_tf.errors.InvalidInput: XLA cannot compile the training step; use --no-jit-compile: ...
     """
     try:
         yield
@@ -129,6 +130,5 @@ def translate_xla_errors() -> Iterator[None]:
             raise
         first = error.message.strip().splitlines()[0]
         raise InvalidInput(
-            f"jit_compile needs a step that XLA can compile: use --no-jit-compile; received one "
-            f"of which XLA says: {first[:200]}"
+            f"XLA cannot compile the training step; use --no-jit-compile: {first[:200]}"
         ) from error

@@ -222,7 +222,7 @@ def test_state_of_another_network_is_rejected_and_changes_nothing():
         agent.set_state(DoubleDQN(other, PREPARE).get_state())
     for spoiled, received in ((np.nan, "nan"), (1j, "complex64")):
         kernel = before["online/000"] * spoiled
-        with pytest.raises(InvalidInput, match=f"online/000 holds {received}, expected finite"):
+        with pytest.raises(InvalidInput, match=f"online/000 contains {received}, expected finite"):
             agent.set_state(before | {"online/000": kernel})
     for name, value in agent.get_state().items():
         np.testing.assert_array_equal(value, before[name])

@@ -216,7 +216,7 @@ def make_odd(kind, seed):
     [
         ("missing", "ModuleNotFoundError: No module named 'their_games'"),
         ("raises", "ZeroDivisionError: in the environment"),
-        ("dies", "ConnectionError: An actor could not begin, or was lost"),
+        ("dies", "ConnectionError: An actor could not start, or failed"),
     ],
 )
 def test_error_of_an_actor_is_raised_in_the_learner(kind, error):
@@ -255,7 +255,7 @@ def train(path, **changes):
 def test_without_ray_there_is_one_clear_error_and_no_folder(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        InvalidInput, match=r"Actors need the package ray: pip install '\.\[ray\]'; received a"
+        InvalidInput, match=r"package ray, which is not installed. Use pip install '\.\[ray\]'"
     ):
         train(tmp_path)
     assert not [*tmp_path.iterdir()]
@@ -263,7 +263,7 @@ def test_without_ray_there_is_one_clear_error_and_no_folder(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("actors", [0, -1])
 def test_number_of_actors_must_be_positive(actors):
-    with pytest.raises(InvalidInput, match=f"actors must be greater than 0; received {actors}"):
+    with pytest.raises(InvalidInput, match=f"`actors` must be greater than 0; received {actors}"):
         DoubleDQNConfig(actors=actors)
 
 
@@ -280,7 +280,7 @@ def test_actors_with_several_hosts_are_rejected():
     task = gymnasium_task("CartPole-v1")
     network = dense_q_network(task.num_actions)
     hosts = types.SimpleNamespace(count=1, hosts=2)
-    with pytest.raises(InvalidInput, match=r"a learner on one host.*; received 2 hosts"):
+    with pytest.raises(InvalidInput, match=r"only be used on one host.*; received 2 hosts"):
         make_loop(task, network, DoubleDQNConfig(actors=2), hosts)
 
 

@@ -300,7 +300,7 @@ def test_numbers_out_of_range_are_rejected(argument, value):
 
 
 def test_channels_that_frames_do_not_divide_are_rejected():
-    with pytest.raises(InvalidInput, match=r"channels of 3 frames; received the shape \(2, 2\)"):
+    with pytest.raises(InvalidInput, match=r"multiple of `frames`=3; received \(2, 2\)"):
         buffer(20, shape=(2, 2), frames=3)
 
 
@@ -359,7 +359,7 @@ def test_sequences_are_whole_and_begin_at_multiples_of_the_period(
 @pytest.mark.parametrize(("length", "period", "kept"), [(6, 4, 8), (5, 1, 4), (1, 3, 2)])
 def test_buffer_shorter_than_a_sequence_is_rejected(length, period, kept):
     sequences(length + period - 1, length, period)
-    with pytest.raises(InvalidInput, match=f"capacity` must hold .*received {kept * ENVS}"):
+    with pytest.raises(InvalidInput, match=f"capacity` must be at least .*received {kept * ENVS}"):
         sequences(kept, length, period)
 
 

@@ -193,4 +193,4 @@ def test_failing_figure_does_not_end_a_run(tmp_path, capsys):
     config = DoubleDQNConfig(**{**TOY, "steps": 20}, runs=str(tmp_path))
     run, _ = train_double_dqn(task, dense_q_network(2), config, draw_episode=draw_episode)
     assert run.is_finished()
-    assert "no figures of CartPole-v1: RuntimeError: no display" in capsys.readouterr().out
+    assert "cannot draw figures of CartPole-v1: RuntimeError: no display" in capsys.readouterr().out

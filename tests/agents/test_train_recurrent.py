@@ -119,7 +119,7 @@ def small_doorkey():
 def test_run_of_another_core_is_not_resumed(tmp_path, unfinished):
     train(tmp_path, steps=40)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
-    with pytest.raises(InvalidInput, match=r"parameters is \d+ there and \d+ here"):
+    with pytest.raises(InvalidInput, match=r"parameters was \d+ and is now \d+"):
         train(tmp_path, "relational-memory-dense", steps=80)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
 
@@ -129,7 +129,7 @@ def test_run_of_another_network_of_equal_size_is_not_resumed(tmp_path, unfinishe
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
     config = dataclasses.replace(TOY, runs=str(tmp_path), steps=80)
     leaky = network(memory(), "lstm-dense", hidden_activation="leaky_relu")
-    with pytest.raises(InvalidInput, match="hidden_activation is 'relu' there and 'leaky_relu' he"):
+    with pytest.raises(InvalidInput, match="hidden_activation was 'relu' and is now 'leaky_relu'"):
         train_double_dqn(memory(), leaky, config)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
 
@@ -171,10 +171,10 @@ def restore(loop, step, state, levels=1):
             {"episodes/length": lambda a: a[:1]},
             r"episodes state 'length' .* received float32\(1,\)",
         ),
-        ({"agent/online/000": lambda a: a * np.nan}, "online/000 holds nan, expected finite"),
+        ({"agent/online/000": lambda a: a * np.nan}, "online/000 contains nan, expected finite"),
         ({"replay/memory": lambda a: a[:-1]}, r"replay state 'memory' must be float32\(60, 12\)"),
         ({"loop/step": -5}, "loop.step must be at least 0 and finite; received -5"),
-        ({"loop/step": 16}, "loop.step. must be that of its checkpoint, 60; received 16"),
+        ({"loop/step": 16}, "loop.step. must be 60, the step of the checkpoint; received 16"),
         ({"loop/updates": 1.5}, "loop.updates.* must be an integer; received 1.5"),
         ({"loop/updates_owed": 1e9}, "loop.updates_owed must be from 0 to 1; received 1000000000"),
         ({"environment/reset_options": {"level": 9}}, "level must be from 0 to 0; received 9"),
@@ -201,7 +201,7 @@ def test_checkpoint_of_contradicting_levels_is_rejected():
     state = loop.get_state() | parts
     restore(loop, 0, state, levels=2)
     state["environment"]["reset_options"] = {"level": 1}
-    with pytest.raises(InvalidInput, match=r"of the curriculum's level, 0; received {'level': 1}"):
+    with pytest.raises(InvalidInput, match=r"level of the curriculum, 0; received {'level': 1}"):
         restore(loop, 0, state, levels=2)
 
 
@@ -291,19 +291,17 @@ def test_every_environment_explores_with_its_own_epsilon():
 
 def test_run_that_cannot_be_trained_is_rejected_before_anything_is_written(tmp_path):
     cases = {
-        "capacity. must hold 63 steps of each of 2 environments.*; received 120": {
-            "unroll_length": 59
-        },
-        "unroll_length must be greater than 0; received 0": {"unroll_length": 0},
-        "burn_in must be a number from 0 up; received -1": {"burn_in": -1},
-        "priority_max_weight must be from 0 to 1; received 2": {"priority_max_weight": 2},
+        "capacity. must be at least 126, which is 63 steps .*; received 120": {"unroll_length": 59},
+        "`unroll_length` must be greater than 0; received 0": {"unroll_length": 0},
+        "`burn_in` must be at least 0 and finite; received -1": {"burn_in": -1},
+        "`priority_max_weight` must be from 0 to 1; received 2": {"priority_max_weight": 2},
         "learning_starts must be .* received 119": {"learning_starts": 119},
         r"make_graph.*received task 'MemoryS7'": {"loop": "graph"},
     }
     for message, changes in cases.items():
         with pytest.raises(InvalidInput, match=message):
             train(tmp_path, **{"replay_capacity": 120, **changes})
-    with pytest.raises(InvalidInput, match="needs a RecurrentQNetwork; received"):
+    with pytest.raises(InvalidInput, match="must be a RecurrentQNetwork; received"):
         train_double_dqn(memory(), dense_q_network(3), TOY)
     with pytest.raises(InvalidInput, match="must return Q values of shape"):
         make_agent(doorkey_task((5,)), network(memory()), TOY)

@@ -52,5 +52,5 @@ def test_error_of_failed_script_holds_its_last_line():
 
 
 def test_config_refuses_zero_jobs():
-    with pytest.raises(InvalidInput, match="jobs must be greater than 0; received 0"):
+    with pytest.raises(InvalidInput, match="`jobs` must be greater than 0; received 0"):
         runner.Config(jobs=0)

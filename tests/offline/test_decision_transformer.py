@@ -161,7 +161,7 @@ def test_a_cosine_schedule_cannot_continue_with_more_steps(tmp_path):
     data, network, scaling = toy()
     cosine = config(tmp_path, schedule="cosine", steps=2)
     train_decision_transformer(data, network, scaling, cosine)
-    with pytest.raises(InvalidInput, match="steps is 2 there and 4 here"):
+    with pytest.raises(InvalidInput, match="steps was 2 and is now 4"):
         train_decision_transformer(data, network, scaling, dataclasses.replace(cosine, steps=4))
 
 
@@ -237,7 +237,7 @@ def other_ends(data):
         (lambda data, scaling: {"data": other_ends(data)}, "dataset is "),
         (
             lambda data, scaling: {"scaling": dataclasses.replace(scaling, return_scale=7.0)},
-            r"scaling\.return_scale is '[0-9]+' there and '7' here",
+            r"scaling\.return_scale was '[0-9]+' and is now '7'",
         ),
     ],
 )

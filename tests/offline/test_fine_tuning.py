@@ -236,13 +236,13 @@ def test_other_numbers_or_other_data_are_another_run(tmp_path):
     scaling, network = Scaling.of(data), dense(data, return_conditioned=True)
     fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
     assert json.loads((tmp_path / "tuned" / "config.json").read_text())["episodes"] == 2
-    with pytest.raises(InvalidInput, match="episodes is 2 there and 3 here"):
+    with pytest.raises(InvalidInput, match="episodes was 2 and is now 3"):
         fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20, episodes=3))
     others = cartpole(7)
-    with pytest.raises(InvalidInput, match=r"dataset is '.*' there and '.*' here"):
+    with pytest.raises(InvalidInput, match=r"dataset was '.*' and is now '.*'"):
         fine_tune(others, network, scaling, TRAINING, config(tmp_path, steps=20))
     other = dataclasses.replace(TRAINING, batch_size=16)
-    with pytest.raises(InvalidInput, match=r"training\.batch_size is 32 there and 16"):
+    with pytest.raises(InvalidInput, match=r"training\.batch_size was 32 and is now 16"):
         fine_tune(data, network, scaling, other, config(tmp_path, steps=20))
 
 
@@ -272,9 +272,9 @@ def test_a_finished_run_is_evaluated_again_for_other_targets(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"steps": 0}, "steps must be greater than 0; received 0"),
-        ({"buffer_steps": -1}, "buffer_steps must be greater than 0; received -1"),
-        ({"exploration": -0.1}, "exploration must be a number from 0 up; received -0.1"),
+        ({"steps": 0}, "`steps` must be greater than 0; received 0"),
+        ({"buffer_steps": -1}, "`buffer_steps` must be greater than 0; received -1"),
+        ({"exploration": -0.1}, "`exploration` must be at least 0 and finite; received -0.1"),
     ],
 )
 def test_invalid_config_are_errors(tmp_path, changes, message):

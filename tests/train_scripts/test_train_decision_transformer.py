@@ -234,20 +234,23 @@ def test_default_name_has_preset_data_and_seed():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"steps": 5}, "steps must be a multiple of log_every"),
-        ({"batch_size": 0}, "batch_size must be greater than 0"),
-        ({"best_fraction": 0.0}, "best_fraction must be greater than 0"),
-        ({"held_out": 1.5}, "held_out must be from 0 to 1"),
+        ({"steps": 5}, "`steps` must be a multiple of `log_every`"),
+        ({"batch_size": 0}, "`batch_size` must be greater than 0"),
+        ({"best_fraction": 0.0}, "`best_fraction` must be greater than 0"),
+        ({"held_out": 1.5}, "`held_out` must be from 0 to 1"),
         ({"targets": (float("nan"),)}, "targets must be finite"),
-        ({"return_scale": float("nan")}, "return_scale must be greater than 0; received nan"),
-        ({"dropout": float("nan")}, "dropout must be from 0 to 1; received nan"),
+        ({"return_scale": float("nan")}, "`return_scale` must be greater than 0; received nan"),
+        ({"dropout": float("nan")}, "`dropout` must be from 0 to 1; received nan"),
         ({"dropout": 1.0}, r"dropout. must be in \[0, 1\); received 1"),
-        ({"noise_scale": -1.0}, "noise_scale must be from 0 to 1; received -1.0"),
-        ({"exploration": -1.0}, "exploration must be a number from 0 up; received -1.0"),
+        ({"noise_scale": -1.0}, "`noise_scale` must be from 0 to 1; received -1.0"),
+        ({"exploration": -1.0}, "`exploration` must be at least 0 and finite; received -1.0"),
         ({"fine_tune": 5, "evaluation_episodes": 0}, "fine_tune needs evaluation_episodes"),
         ({"exploration": 0.2}, "exploration needs fine_tune; received exploration 0.2 without"),
-        ({"weight_decay": float("nan")}, "weight_decay must be a number from 0 up; received nan"),
-        ({"schedule": "cosine"}, "warmup_steps must be less than the 4 steps"),
+        (
+            {"weight_decay": float("nan")},
+            "`weight_decay` must be at least 0 and finite; received nan",
+        ),
+        ({"schedule": "cosine"}, "`warmup_steps` must be less than the 4 steps"),
         ({"data": "nowhere"}, "a source must be minari:ID"),
         ({"held_out": 0.99}, "must have more episodes .* received 8"),
         ({"network": "nope"}, "nope"),
@@ -255,17 +258,20 @@ def test_default_name_has_preset_data_and_seed():
         ({"positions": "place"}, r"positions. must be one of .*received 'place'"),
         ({"sampling": "rows"}, "`sampling` must be one of"),
         ({"condition": "reward"}, "`condition` must be one of .*received 'reward'"),
-        ({"members": 3, **QUICK}, "batch_size must be a multiple of members; received 64 and 3"),
+        (
+            {"members": 3, **QUICK},
+            "`batch_size` must be a multiple of `members`; received 64 and 3",
+        ),
         ({"width": 512, "positions": "window", **QUICK}, "width, positions needs model decision"),
         ({"noise_scale": 0.5}, "noise_scale needs distribution; received noise_scale 0.5"),
         ({"members": 2, "model": "decision_transformer"}, "members needs model behavior_cl"),
-        ({"width": 0, **QUICK}, "width must be greater than 0; received 0"),
-        ({"context_length": 0, **QUICK}, "context_length must be greater than 0; received 0"),
+        ({"width": 0, **QUICK}, "`width` must be greater than 0; received 0"),
+        ({"context_length": 0, **QUICK}, "`context_length` must be greater than 0; received 0"),
         ({"fine_tune": 5, **QUICK}, "fine_tune needs evaluation_episodes and a model"),
-        ({"advantage_trace": 1.5}, "advantage_trace must be from 0 to 1; received 1.5"),
-        ({"advantage_rounds": 0}, "advantage_rounds must be greater than 0; received 0"),
-        ({"start_steps": 0}, "start_steps must be greater than 0; received 0"),
-        ({"return_power": -1.0}, "return_power must be a number from 0 up; received -1.0"),
+        ({"advantage_trace": 1.5}, "`advantage_trace` must be from 0 to 1; received 1.5"),
+        ({"advantage_rounds": 0}, "`advantage_rounds` must be greater than 0; received 0"),
+        ({"start_steps": 0}, "`start_steps` must be greater than 0; received 0"),
+        ({"return_power": -1.0}, "`return_power` must be at least 0 and finite; received -1.0"),
     ],
 )
 def test_invalid_values_leave_no_folder(recorded, tmp_path, changes, message):
@@ -332,7 +338,7 @@ def test_run_resumes_with_its_own_episodes_and_schedule_only(recorded, tmp_path)
     cosine = {"schedule": "cosine", "warmup_steps": 1}
     config = tiny(data, tmp_path / "runs", steps=2, **cosine, **QUICK)
     script.main(config)
-    with pytest.raises(InvalidInput, match="steps is 2 there and 4 here"):
+    with pytest.raises(InvalidInput, match="steps was 2 and is now 4"):
         script.main(dataclasses.replace(config, steps=4))
     shutil.rmtree(data)
     again = collect_dataset.Config("CartPole-v1", ("random",), episodes=8, seed=1)

@@ -296,11 +296,14 @@ def test_book_preset_has_the_books_numbers():
         (["--network=resnet"], r"resnet"),
         (["--sizes", "4"], r"size must be at least 5"),
         (["--sizes", "9", "--held-out"], r"held_out needs .* at most 8.*received size 9"),
-        (["--batch-size=0"], r"batch_size must be greater than 0; received 0"),
-        (["--seed=-1"], r"seed must be .*received -1"),
-        (["--updates-per-step=inf"], r"updates_per_step must be a number from 0 up; received inf"),
-        (["--learning-rate=nan"], r"learning_rate must be greater than 0; received nan"),
-        (["--discount=1.5"], r"discount must be from 0 to 1; received 1.5"),
+        (["--batch-size=0"], r"`batch_size` must be greater than 0; received 0"),
+        (["--seed=-1"], r"`seed` must be .*received -1"),
+        (
+            ["--updates-per-step=inf"],
+            r"`updates_per_step` must be at least 0 and finite; received inf",
+        ),
+        (["--learning-rate=nan"], r"`learning_rate` must be greater than 0; received nan"),
+        (["--discount=1.5"], r"`discount` must be from 0 to 1; received 1.5"),
     ],
 )
 def test_wrong_option_writes_nothing(rejected, arguments, message):
@@ -313,5 +316,5 @@ def test_wrong_option_writes_nothing(rejected, arguments, message):
 def test_other_configuration_does_not_resume_a_run(copied):
     from train_scripts import train_doorkey
 
-    with pytest.raises(ValueError, match="seed is 0 there and 1 here"):
+    with pytest.raises(ValueError, match="seed was 0 and is now 1"):
         train_doorkey.main(toy_config(copied.parent, seed=1))

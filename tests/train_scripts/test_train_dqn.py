@@ -193,7 +193,7 @@ def test_test_env_is_evaluated(tmp_path):
         ("CartPole-v1", {"preset": "fast"}, "no presets; received 'fast'"),
         ("MiniGrid-Empty-5x5-v0", {"network": "convolutional"}, "cannot take .*7, 7, 24"),
         ("", {}, "--env is missing"),
-        ("CartPole-v1", {"frames": 0}, "frames must be greater than 0"),
+        ("CartPole-v1", {"frames": 0}, "`frames` must be greater than 0"),
         ("CartPole-v1", {"actions": (5,)}, r"received \(5,\)"),
     ],
 )
@@ -217,7 +217,7 @@ def test_other_network_does_not_resume_a_run(tmp_path, unfinished):
     train_double_dqn(task, dense_q_network(2, (32,)), config)
     with pytest.raises(
         InvalidInput,
-        match="taken holds a run of another configuration: parameters is 226 there and 114 here",
+        match="taken contains a run of another configuration: parameters was 226 and is now 114",
     ):
         train_double_dqn(task, dense_q_network(2, (16,)), config)
 
@@ -261,4 +261,4 @@ def test_missing_success_counts_as_failure(tmp_path, capsys):
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
     assert 0 < summary["eval/success"] < 0.8
     assert run.log.rows[-1]["rollout/success"] < 0.9
-    assert "no figures of Lucky" in capsys.readouterr().out
+    assert "cannot draw figures of Lucky" in capsys.readouterr().out

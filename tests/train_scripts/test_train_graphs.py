@@ -58,7 +58,7 @@ def test_run_writes_log_evaluation_and_figure(trained, capsys):
     assert (run.folder.figures / "attention.png").stat().st_size > 10_000
 
     script.main(config)
-    assert "is trained already" in capsys.readouterr().out
+    assert "is already trained" in capsys.readouterr().out
     assert metrics(run.folder.path) == rows
 
 
@@ -146,7 +146,7 @@ def test_is_right_equals_predict_without_tracing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--num-rounds=0"], "num_rounds must be greater than 0; received 0"),
+        (["--num-rounds=0"], "`num_rounds` must be greater than 0; received 0"),
         (["--neighbors", "1", "30"], "neighbors must be from 0 to 11; received 30"),
         (["--neighbors", "9", "1"], "neighbors must be .*, the smaller one first; .*9.*1"),
     ],

@@ -80,7 +80,7 @@ def test_run_writes_log_evaluation_figures_and_export(data, trained, capsys):
     assert list(folder.path.glob("plugins/profile/*/*.xplane.pb"))
 
     train_mnist.main(config)
-    assert "is trained already, to step 8" in capsys.readouterr().out
+    assert "is already trained to step 8" in capsys.readouterr().out
     assert [path.name for path in folder.export.iterdir()] == ["1"]
 
 
@@ -162,26 +162,26 @@ def test_other_images_do_not_resume_a_run(data, tmp_path, trained, capsys):
     shutil.copytree(trained.folder.path, tmp_path / "toy")
     config = dataclasses.replace(trained.config, runs=str(tmp_path))
     train_mnist.main(dataclasses.replace(config, data=str(moved)))
-    assert "is trained already" in capsys.readouterr().out
+    assert "is already trained" in capsys.readouterr().out
     labels = moved / "train-labels-idx1-ubyte.gz"
     content = bytearray(gzip.decompress(labels.read_bytes()))
     content[-1] ^= 1
     labels.write_bytes(gzip.compress(bytes(content)))
-    with pytest.raises(InvalidInput, match=r"data_checksum is .* there and .* here"):
+    with pytest.raises(InvalidInput, match=r"data_checksum was .* and is now .*"):
         train_mnist.main(dataclasses.replace(config, data=str(moved)))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--steps=70", "--log-every=20"], "steps must be a multiple of log_every"),
-        (["--warmup-steps=1000"], "warmup_steps must be less than the 1,000 steps"),
+        (["--steps=70", "--log-every=20"], "`steps` must be a multiple of `log_every`"),
+        (["--warmup-steps=1000"], "`warmup_steps` must be less than the 1,000 steps"),
         (["--data=/nowhere"], "folder must exist; received '/nowhere'"),
         (["--model=resnet"], "resnet"),
         (["--batch-size=101"], "batch_size must be at most the 100 images .*; received 101"),
         (["--network=nope"], "nope"),
         (["--held-out=200"], "held_out must leave some of the 120 images.*; received 200"),
-        (["--held-out=0"], "held_out must be greater than 0; received 0"),
+        (["--held-out=0"], "`held_out` must be greater than 0; received 0"),
     ],
 )
 def test_wrong_option_writes_nothing(data, rejected, arguments, message):

@@ -60,7 +60,7 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, network)
         assert floor in printed
 
     train_nth_farthest.main(config)
-    assert "is trained already" in capsys.readouterr().out
+    assert "is already trained" in capsys.readouterr().out
     assert metrics(folder.path) == rows
 
 
@@ -109,8 +109,8 @@ def test_vector_names_mark_m_and_the_answer(tmp_path):
     [
         (["--num-vectors=0"], "num_vectors.*received:? 0"),
         (["--stages", "9", "1"], "active_vectors.*received:? 9"),
-        (["--steps=400"], "warmup_steps must be less than the 400 steps.*; received 500"),
-        (["--stage-passed=1.5"], "stage_passed must be from 0 to 1; received 1.5"),
+        (["--steps=400"], "`warmup_steps` must be less than the 400 steps.*; received 500"),
+        (["--stage-passed=1.5"], "`stage_passed` must be from 0 to 1; received 1.5"),
         (["--network=nope"], "nope"),
     ],
 )

@@ -55,7 +55,7 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, model):
     assert "100 questions about 5 new pictures" in capsys.readouterr().out
 
     script.main(config)
-    assert "is trained already" in capsys.readouterr().out
+    assert "is already trained" in capsys.readouterr().out
     assert metrics(folder.path) == rows
 
 
@@ -100,8 +100,8 @@ def test_title_of_any_question_fits_above_its_picture():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--questions-each=0"], "questions_each must be greater than 0; received 0"),
-        (["--steps=100"], "steps must be a multiple of log_every; received 100 and 250"),
+        (["--questions-each=0"], "`questions_each` must be greater than 0; received 0"),
+        (["--steps=100"], "`steps` must be a multiple of `log_every`; received 100 and 250"),
         (["--network=nope"], "nope"),
     ],
 )

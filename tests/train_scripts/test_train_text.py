@@ -41,7 +41,7 @@ def test_run_writes_evaluation_and_stays_finished(tmp_path, capsys):
     summary = json.loads((folder.path / "evaluation.json").read_text())
     assert summary["test/bits_per_character"] < summary["test/bits_of_frequencies"] + 1
     train_text.main(small(tmp_path))
-    assert f"is trained already, to step {summary['step']}" in capsys.readouterr().out
+    assert f"is already trained to step {summary['step']}" in capsys.readouterr().out
 
 
 def test_other_text_does_not_resume_a_run(tmp_path):
@@ -50,7 +50,7 @@ def test_other_text_does_not_resume_a_run(tmp_path):
     other = pathlib.Path(config.text)
     for text in ("or not to be: ", "to be or not to be; "):
         other.write_text(text * 200)
-        with pytest.raises(InvalidInput, match=r"text_checksum is .* there and .* here"):
+        with pytest.raises(InvalidInput, match=r"text_checksum was .* and is now .*"):
             train_text.main(config)
     moved = other.with_name("moved.txt")
     moved.write_text(TEXT)
@@ -97,7 +97,7 @@ def test_presets_have_equal_parameter_counts():
         (["--text", "nowhere.txt"], "nowhere.txt cannot be read: No such file"),
         (["--text", "{folder}/latin.txt"], "latin.txt must be in UTF-8; received the byte 0xe9"),
         (["--text", "{folder}/short.txt"], "short.txt must have at least"),
-        (["--lanes", "0"], "lanes must be greater than 0; received 0"),
+        (["--lanes", "0"], "`lanes` must be greater than 0; received 0"),
     ],
 )
 def test_wrong_option_writes_nothing(arguments, message, tmp_path, rejected):

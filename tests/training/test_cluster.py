@@ -66,8 +66,8 @@ def test_invalid_tf_config_is_one_clear_error(text, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("devices", "batch_size", "message"),
     [
-        (1, 7, r"multiple of 2 rows.*received 7"),
-        (2, 8, r"devices must be at most the 1 CPU.*scale\.md.*received 2"),
+        (1, 7, r"multiple of the 2 devices; received 7"),
+        (2, 8, r"`devices` must be at most 1, the number of CPU.*scale\.md.*received 2"),
         (1, 8, "call make_replicas before anything else"),  # TensorFlow has started
     ],
 )

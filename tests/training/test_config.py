@@ -44,7 +44,7 @@ def test_number_out_of_bounds_is_named_with_its_value(require, is_right, value):
     if is_right(value):
         require(Numbers(1, value), "first", "second")
         return
-    with pytest.raises(InvalidInput, match=r"^second must .*; received ") as raised:
+    with pytest.raises(InvalidInput, match=r"^`second` must .*; received ") as raised:
         require(Numbers(1, value), "first", "second")
     assert str(raised.value).endswith(f"received {value}")
 
@@ -55,7 +55,7 @@ def test_number_that_is_no_multiple_is_rejected(value, divisor):
     if value % divisor == 0:
         require_multiple(config, ("first",), "second")
     else:
-        with pytest.raises(InvalidInput, match="first must be a multiple of second"):
+        with pytest.raises(InvalidInput, match="`first` must be a multiple of `second`"):
             require_multiple(config, ("first",), "second")
 
 
@@ -72,7 +72,7 @@ def test_number_that_is_no_multiple_is_rejected(value, divisor):
 )
 def test_fit_config_validates_its_numbers(wrong):
     (name,) = wrong
-    with pytest.raises(InvalidInput, match=f"^{name} must .*; received"):
+    with pytest.raises(InvalidInput, match=f"^`{name}` must .*; received"):
         FitConfig(**wrong)
 
 

@@ -197,7 +197,7 @@ def test_progress_bar_starts_at_the_resumed_epoch(tmp_path, capfd):
 @pytest.mark.parametrize("intervals", [{"steps": 10}, {"steps": 9, "checkpoint_every": 4}])
 def test_uneven_intervals_write_nothing(tmp_path, intervals):
     config = RunConfig(runs=str(tmp_path), name="run")
-    with pytest.raises(InvalidInput, match=r"multiples of the 3 steps.*received"):
+    with pytest.raises(InvalidInput, match=r"`steps_per_epoch`=3; received"):
         FitRun(config, make_model(), steps_per_epoch=3, **intervals)
     assert not list(tmp_path.iterdir())
 
@@ -205,7 +205,7 @@ def test_uneven_intervals_write_nothing(tmp_path, intervals):
 def test_unbuilt_model_writes_nothing(tmp_path):
     model = keras.Sequential([keras.layers.Dense(2)])
     model.compile("adam", "mse")
-    with pytest.raises(InvalidInput, match="built model"):
+    with pytest.raises(InvalidInput, match="`model` must be built"):
         opened(tmp_path / "run", model=model)
     assert not list(tmp_path.iterdir())
 
@@ -215,7 +215,7 @@ def test_checkpoint_of_another_model_is_rejected(tmp_path):
     other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
     other.compile("adam", "mse")
     weights = other.get_weights()
-    with pytest.raises(InvalidInput, match="is of another model than"):
+    with pytest.raises(InvalidInput, match="belongs to another model than"):
         opened(tmp_path / "run", model=other)
     np.testing.assert_array_equal(other.get_weights()[0], weights[0])
 

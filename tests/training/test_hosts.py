@@ -74,7 +74,7 @@ def test_lost_host_is_reported_and_the_run_resumes(tmp_path, task, row, victim):
     codes, errors = ended(hosts(tmp_path, task, signals))
     assert codes[victim] == -signal.SIGKILL
     assert codes[1 - victim] == 1
-    assert "another host of this run ended" in errors[1 - victim]
+    assert "another host of this run has stopped" in errors[1 - victim]
     (checkpoint,) = shared_runs.checkpoints(tmp_path / "0" / "run")
     assert 0 < int(checkpoint.name) < row
     codes, errors = ended(hosts(tmp_path, task))
@@ -94,5 +94,5 @@ def test_signal_to_one_host_stops_all_with_a_checkpoint(tmp_path):
 def test_hosts_with_different_settings_do_not_train(tmp_path):
     codes, errors = ended(hosts(tmp_path, "mnist", options=({}, {"seed": 3})))
     assert codes == [1, 1]
-    assert "seed is 0 there and 3 here" in errors[1]
+    assert "seed was 0 and is now 3" in errors[1]
     assert not shared_runs.checkpoints(tmp_path / "0" / "run")

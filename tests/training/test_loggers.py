@@ -81,7 +81,9 @@ def test_rows_after_the_checkpoint_are_replaced(tmp_path):
 )
 def test_damaged_log_is_rejected_and_unchanged(tmp_path, content):
     (tmp_path / "metrics.csv").write_bytes(content)
-    with pytest.raises(InvalidInput, match=r"metrics\.csv is not a log of metrics .*; remove it"):
+    with pytest.raises(
+        InvalidInput, match=r"metrics\.csv must be a CSV file of metrics .*; remove it"
+    ):
         MetricsLog(tmp_path, until_step=10)
     assert (tmp_path / "metrics.csv").read_bytes() == content
 
@@ -185,7 +187,7 @@ def test_logger_that_raises_is_removed_with_a_warning(tmp_path, at):
     with pytest.warns(UserWarning) as warned:
         for call in everything.values():
             call()
-    message = "the run continues without Broken; received OSError: the disk is full"
+    message = "Broken raised OSError: the disk is full; the run continues without this logger"
     assert [str(each.message) for each in warned] == [message] * 2
     names = list(everything)
     assert first.calls == second.calls == names[: names.index(at) + 1]

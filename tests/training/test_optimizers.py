@@ -122,7 +122,9 @@ def test_constant_without_warmup_is_a_number():
 
 @given(steps=st.integers(1, 1000), more=st.integers(0, 1000))
 def test_warmup_of_the_whole_run_is_rejected(steps, more):
-    with pytest.raises(InvalidInput, match=rf"warmup_steps must be less than the {steps:,} steps"):
+    with pytest.raises(
+        InvalidInput, match=rf"`warmup_steps` must be less than the {steps:,} steps"
+    ):
         learning_rate_schedule("cosine", 1e-3, steps, steps + more)
     with pytest.raises(InvalidInput, match=r"`schedule` must be one of .*'linear'"):
         learning_rate_schedule("linear", 1e-3, steps)

@@ -28,7 +28,7 @@ def test_finished_run_stays_finished_and_prints_a_line(tmp_path, capsys):
     assert found == {"step": 100, "eval/success": 0.5}
     again = opened(tmp_path)
     assert again.is_finished() and again.load() == {"loop": {"step": 100}}
-    assert "is trained already, to step 100" in capsys.readouterr().out
+    assert "is already trained to step 100" in capsys.readouterr().out
 
 
 def test_finished_run_continues_with_more_steps_only(tmp_path):
@@ -67,7 +67,7 @@ def contents(folder):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("metrics.csv", b"\xff\x00", "is not a log of metrics"),
+        ("metrics.csv", b"\xff\x00", "must be a CSV file of metrics"),
         ("evaluation.json", b"{", "evaluation.json is not JSON"),
         ("checkpoints/0000000100/state.json", b"{", "0000000100 cannot be read"),
         ("checkpoints/0000000100/state.json", b'{"loop": {"step": 7}}', "does not fit .*: step 7;"),
@@ -111,7 +111,7 @@ def test_config_is_updated_when_the_run_resumes(tmp_path):
 
 def test_other_identity_is_rejected(tmp_path):
     opened(tmp_path, identity={"data_checksum": "aa"})
-    with pytest.raises(InvalidInput, match="data_checksum is 'aa' there and 'bb' here"):
+    with pytest.raises(InvalidInput, match="data_checksum was 'aa' and is now 'bb'"):
         opened(tmp_path, identity={"data_checksum": "bb"})
 
 
@@ -157,7 +157,9 @@ def test_run_of_an_older_version_is_rejected(tmp_path):
         power: float = 0.0
 
     opened(tmp_path)
-    with pytest.raises(InvalidInput, match=r"another configuration: power is None there and 0\.0"):
+    with pytest.raises(
+        InvalidInput, match=r"another configuration: power was None and is now 0\.0"
+    ):
         Run(Newer(runs=str(tmp_path), name="run"), 100)
 
 
@@ -166,5 +168,5 @@ def test_moved_run_resumes(tmp_path):
     (tmp_path / "here").rename(tmp_path / "there")
     config = RunConfig(runs=str(tmp_path / "there"), name="run", profile=True)
     assert Run(config, 100).step == 10
-    with pytest.raises(InvalidInput, match="seed is 0 there and 1 here"):
+    with pytest.raises(InvalidInput, match="seed was 0 and is now 1"):
         Run(dataclasses.replace(config, seed=1), 100)

@@ -177,14 +177,16 @@ def test_run_resumes_with_another_number_of_devices(tmp_path):
 
 
 def test_missing_devices_are_one_clear_error(tmp_path):
-    with pytest.raises(InvalidInput, match=r"devices must be at most the 2 CPU.*received 3"):
+    with pytest.raises(
+        InvalidInput, match=r"`devices` must be at most 2, the number of CPU.*received 3"
+    ):
         make_replicas(RunConfig(runs=str(tmp_path), devices=3), batch_size=9)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_uneven_batch_is_one_clear_error(tmp_path, size):
-    with pytest.raises(InvalidInput, match=f"multiple of 2 rows.*received {size}"):
+    with pytest.raises(InvalidInput, match=f"multiple of the 2 devices; received {size}"):
         make_replicas(RunConfig(runs=str(tmp_path), devices=2), batch_size=size)
 
 
