@@ -55,12 +55,23 @@ def convert(version, signature, inputs):
         signature: name of the signature.
         inputs: its inputs, dict name → dtype and shape, as in `policy.json`.
     """
-    function = tf.saved_model.load(str(version)).signatures[signature]
     return {
-        TENSORFLOW: (b"", lambda arrays: _numpy(function(**_tensors(arrays)))),
+        TENSORFLOW: (b"", in_tensorflow(version, signature)),
         TFLITE: to_tflite(version, signature),
-        ONNX: to_onnx(function, inputs),
+        ONNX: to_onnx(version, signature, inputs),
     }
+
+
+def in_tensorflow(version, signature):
+    """Return a function that runs a signature in TensorFlow."""
+    model = tf.saved_model.load(str(version))
+
+    def run(arrays):
+        tensors = {name: tf.constant(array) for name, array in arrays.items()}
+        outputs = model.signatures[signature](**tensors)
+        return {name: output.numpy() for name, output in outputs.items()}
+
+    return run
 
 
 def to_tflite(version, signature):
@@ -71,7 +82,7 @@ def to_tflite(version, signature):
     return model, lambda arrays: runner(**arrays)
 
 
-def to_onnx(function, inputs):
+def to_onnx(version, signature, inputs):
     """Return the ONNX model of a signature, and a function that runs it."""
     try:
         import onnxruntime
@@ -79,9 +90,13 @@ def to_onnx(function, inputs):
     except ImportError as error:
         raise InvalidInput(f"ONNX needs pip install tf2onnx onnxruntime; {error}") from error
     specs = [tf.TensorSpec(each["shape"], each["dtype"], name) for name, each in inputs.items()]
-    traced = tf.function(lambda *arrays: function(**dict(zip(inputs, arrays))))
+    loaded = tf.saved_model.load(str(version))  # owns the variables of its signatures
+    function = loaded.signatures[signature]
     proto, _ = tf2onnx.convert.from_function(
-        traced, input_signature=specs, opset=17, custom_op_handlers={"Erfc": (one_minus_erf, [])}
+        tf.function(lambda *arrays: function(**dict(zip(inputs, arrays)))),
+        input_signature=specs,
+        opset=17,
+        custom_op_handlers={"Erfc": (one_minus_erf, [])},
     )
     model = proto.SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -143,11 +158,3 @@ def largest_difference(expected, found):
         exact = array.dtype.kind in "iu"
         largest = max(largest, float("inf") if exact and difference else float(difference))
     return largest
-
-
-def _tensors(arrays):
-    return {name: tf.constant(array) for name, array in arrays.items()}
-
-
-def _numpy(tensors):
-    return {name: tensor.numpy() for name, tensor in tensors.items()}

@@ -41,8 +41,7 @@ def test_tflite_outputs_equal_those_of_tensorflow(name):
     version, signatures = described(name)
     for signature, spec in signatures.items():
         arrays = runtimes.random_inputs(spec["inputs"], 3)
-        function = tf.saved_model.load(str(version)).signatures[signature]
-        expected = runtimes._numpy(function(**runtimes._tensors(arrays)))
+        expected = runtimes.in_tensorflow(version, signature)(arrays)
         _, run = runtimes.to_tflite(version, signature)
         assert runtimes.largest_difference(expected, run(arrays)) < 1e-5
 
@@ -54,9 +53,8 @@ def test_onnx_outputs_equal_those_of_tensorflow(name):
     version, signatures = described(name)
     for signature, spec in signatures.items():
         arrays = runtimes.random_inputs(spec["inputs"], 3)
-        function = tf.saved_model.load(str(version)).signatures[signature]
-        expected = runtimes._numpy(function(**runtimes._tensors(arrays)))
-        _, run = runtimes.to_onnx(function, spec["inputs"])
+        expected = runtimes.in_tensorflow(version, signature)(arrays)
+        _, run = runtimes.to_onnx(version, signature, spec["inputs"])
         assert runtimes.largest_difference(expected, run(arrays)) < 1e-5
 
 
