@@ -1,4 +1,4 @@
-"""Size, accuracy and time of the pretrained models in TFLite and ONNX Runtime.
+"""Size and accuracy of the pretrained models in TFLite and ONNX Runtime.
 
 Every signature of every pretrained model is converted, and its outputs for random inputs are
 compared with TensorFlow's. The conversion to ONNX needs `pip install tf2onnx onnxruntime`.
@@ -6,20 +6,17 @@ compared with TensorFlow's. The conversion to ONNX needs `pip install tf2onnx on
 
 import dataclasses
 import json
-import time
 
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import Report, Rounds, median, take_turns
+from benchmarks.measure import Report
 from rrl_tf.errors import InvalidInput
 from rrl_tf.pretrained import POLICY, pretrained_folder, pretrained_models
 
-TENSORFLOW, TFLITE, ONNX = "TensorFlow", "TFLite", "ONNX Runtime"
-
 
 @dataclasses.dataclass(frozen=True)
-class Config(Rounds):
+class Config:
     """Which models are converted."""
 
     models: tuple[str, ...] = tuple(sorted(pretrained_models()))
@@ -27,43 +24,40 @@ class Config(Rounds):
 
 
 def main(config):
-    """Convert the models; compare their outputs, sizes and times."""
-    rows = [row for name in config.models for row in model_rows(name, config)]
-    notes = (
-        "Largest difference from TensorFlow over all outputs for three random inputs; actions and "
-        "classes are equal.",
-        "Wall time of one input in microseconds, median.",
+    """Convert the models, and compare their outputs with TensorFlow's."""
+    rows = [row for name in config.models for row in model_rows(name)]
+    note = (
+        "Difference: the largest of all outputs for three random inputs; actions and classes are "
+        "equal."
     )
-    return Report("Pretrained models in other runtimes", rows, notes)
+    return Report("Pretrained models in other runtimes", rows, (note,))
 
 
-def model_rows(name, config):
+def model_rows(name):
     """Yield one row for each signature of a pretrained model, without `serving_default`."""
+    version, signatures = signatures_of(name)
+    for signature, spec in signatures.items():
+        arrays = random_inputs(spec["inputs"], 3)
+        expected = in_tensorflow(version, signature)(arrays)
+        row = {"model": name, "signature": signature}
+        for runtime, (model, run) in {
+            "TFLite": to_tflite(version, signature),
+            "ONNX": to_onnx(version, signature, spec["inputs"]),
+        }.items():
+            row[f"{runtime}, kB"] = f"{len(model) / 1e3:.0f}"
+            row[f"{runtime}, difference"] = f"{largest_difference(expected, run(arrays)):.0e}"
+        yield row
+
+
+def signatures_of(name):
+    """Return the version folder of a pretrained model, and its signatures in `policy.json`."""
     version = pretrained_folder(name) / POLICY / "1"
     details = json.loads((version / "assets.extra" / "policy.json").read_text())
-    for signature, spec in details["signatures"].items():
-        if signature != "serving_default":
-            runtimes = convert(version, signature, spec["inputs"])
-            yield {"model": name, "signature": signature, **cells(runtimes, spec["inputs"], config)}
-
-
-def convert(version, signature, inputs):
-    """Return dict runtime → (bytes of the model, function of named NumPy inputs).
-
-    Args:
-        version: folder of a SavedModel.
-        signature: name of the signature.
-        inputs: its inputs, dict name → dtype and shape, as in `policy.json`.
-    """
-    return {
-        TENSORFLOW: (b"", in_tensorflow(version, signature)),
-        TFLITE: to_tflite(version, signature),
-        ONNX: to_onnx(version, signature, inputs),
-    }
+    return version, {k: v for k, v in details["signatures"].items() if k != "serving_default"}
 
 
 def in_tensorflow(version, signature):
-    """Return a function that runs a signature in TensorFlow."""
+    """Return a function that runs a signature in TensorFlow, from and to named NumPy arrays."""
     model = tf.saved_model.load(str(version))
 
     def run(arrays):
@@ -83,7 +77,13 @@ def to_tflite(version, signature):
 
 
 def to_onnx(version, signature, inputs):
-    """Return the ONNX model of a signature, and a function that runs it."""
+    """Return the ONNX model of a signature, and a function that runs it.
+
+    Args:
+        version: folder of a SavedModel.
+        signature: name of the signature.
+        inputs: its inputs, dict name → dtype and shape, as in `policy.json`.
+    """
     try:
         import onnxruntime
         import tf2onnx
@@ -101,15 +101,11 @@ def to_onnx(version, signature, inputs):
     model = proto.SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     names = sorted(function.structured_outputs)  # the order in which TensorFlow flattens a dict
-
-    def run(arrays):
-        return dict(zip(names, session.run(None, arrays)))
-
-    return model, run
+    return model, lambda arrays: dict(zip(names, session.run(None, arrays)))
 
 
 def one_minus_erf(context, node, name, args):
-    """Convert `Erfc`, which TensorFlow's graph optimiser makes of GELU and ONNX does not have."""
+    """Convert `Erfc`, which TensorFlow's graph optimizer makes of GELU and ONNX does not have."""
     node.type = "Erf"
     (output,) = node.output
     one = context.make_const(f"{name}/one", np.float32(1)).output[0]
@@ -118,24 +114,9 @@ def one_minus_erf(context, node, name, args):
     return node
 
 
-def cells(runtimes, inputs, config):
-    """Return the sizes, times and largest difference of a signature's models."""
-    outputs = {name: run(random_inputs(inputs, 3)) for name, (_, run) in runtimes.items()}
-    one = random_inputs(inputs, 1)
-    sides = {name: lambda run=run: run(one) for name, (_, run) in runtimes.items()}
-    seconds = take_turns(sides, config, time.perf_counter)
-    found = {f"{name}, kB": len(runtimes[name][0]) / 1e3 for name in (TFLITE, ONNX)}
-    found |= {f"{name}, µs": 1e6 * median(times) for name, times in seconds.items()}
-    others = (outputs[TFLITE], outputs[ONNX])
-    found["largest difference"] = max(
-        largest_difference(outputs[TENSORFLOW], other) for other in others
-    )
-    return found
-
-
-def random_inputs(inputs, rows, seed=0):
+def random_inputs(inputs, rows):
     """Return random NumPy inputs of a signature; a memory is zero, as before an episode."""
-    rng, arrays = np.random.default_rng(seed), {}
+    rng, arrays = np.random.default_rng(0), {}
     for name, spec in inputs.items():
         shape = [rows if size is None else size for size in spec["shape"]]
         if not shape:
@@ -154,7 +135,7 @@ def largest_difference(expected, found):
         raise ValueError(f"outputs must be {sorted(expected)}; received {sorted(found)}")
     largest = 0.0
     for name, array in expected.items():
-        difference = np.abs(array.astype("float64") - found[name]).max(initial=0.0)
-        exact = array.dtype.kind in "iu"
-        largest = max(largest, float("inf") if exact and difference else float(difference))
+        difference = float(np.abs(array.astype("float64") - found[name]).max(initial=0.0))
+        is_exact = array.dtype.kind in "iu"
+        largest = max(largest, float("inf") if is_exact and difference else difference)
     return largest

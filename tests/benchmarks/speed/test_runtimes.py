@@ -1,13 +1,12 @@
 """Pretrained models run in TFLite and ONNX Runtime with the outputs of TensorFlow."""
 
 import importlib.util
-import json
 
 import pytest
 import tensorflow as tf
 
 from benchmarks.speed import runtimes
-from rrl_tf.pretrained import POLICY, pretrained_folder, pretrained_models
+from rrl_tf.pretrained import pretrained_models
 
 # TensorFlow says that its interpreter moves to LiteRT.
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::UserWarning")]
@@ -17,11 +16,6 @@ WITHOUT_ONNX = any(importlib.util.find_spec(name) is None for name in ("tf2onnx"
 UNSUPPORTED = {"Bitcast", "BitwiseAnd", "BitwiseOr", "LeftShift", "RightShift"}
 
 
-def described(name):
-    version = pretrained_folder(name) / POLICY / "1"
-    return version, json.loads((version / "assets.extra" / "policy.json").read_text())["signatures"]
-
-
 def operations(graph_def):
     functions = (node for function in graph_def.library.function for node in function.node_def)
     return {node.op for node in (*graph_def.node, *functions)}
@@ -29,7 +23,7 @@ def operations(graph_def):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_graphs_have_no_operation_that_other_runtimes_lack(name):
-    version, signatures = described(name)
+    version, signatures = runtimes.signatures_of(name)
     loaded = tf.saved_model.load(str(version))
     for signature in signatures:
         graph_def = loaded.signatures[signature].graph.as_graph_def()
@@ -38,7 +32,7 @@ def test_graphs_have_no_operation_that_other_runtimes_lack(name):
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in MODELS])
 def test_tflite_outputs_equal_those_of_tensorflow(name):
-    version, signatures = described(name)
+    version, signatures = runtimes.signatures_of(name)
     for signature, spec in signatures.items():
         arrays = runtimes.random_inputs(spec["inputs"], 3)
         expected = runtimes.in_tensorflow(version, signature)(arrays)
@@ -50,7 +44,7 @@ def test_tflite_outputs_equal_those_of_tensorflow(name):
 @pytest.mark.skipif(WITHOUT_ONNX, reason="needs tf2onnx and onnxruntime")
 @pytest.mark.parametrize("name", MODELS)
 def test_onnx_outputs_equal_those_of_tensorflow(name):
-    version, signatures = described(name)
+    version, signatures = runtimes.signatures_of(name)
     for signature, spec in signatures.items():
         arrays = runtimes.random_inputs(spec["inputs"], 3)
         expected = runtimes.in_tensorflow(version, signature)(arrays)
