@@ -253,7 +253,10 @@ class RestServer:
         response = web.Response(
             body=body, status=status, content_type="application/json", headers=self._headers
         )
-        if self._inference.is_draining or status == REQUEST_TIMEOUT:
+        # A client that has not received "100 Continue" may send its next request instead of the
+        # body, and the server could not tell them apart.
+        is_bodiless = _expects_continue(request) and not request.content.is_eof() and code != "OK"
+        if self._inference.is_draining or status == REQUEST_TIMEOUT or is_bodiless:
             response.force_close()
         return response
 
@@ -273,6 +276,7 @@ class RestServer:
         method = self._predict if match["verb"] == "predict" else self._examples
         try:
             with self._inference.accepted():
+                self._check_headers(request, model)
                 async with asyncio.timeout(self._timeout), self._body(request) as body:
                     return await method(body, model, match["verb"])
         except TimeoutError as error:
@@ -280,12 +284,17 @@ class RestServer:
                 "DEADLINE_EXCEEDED", f"no answer within {self._timeout:g} seconds"
             ) from error
 
+    def _check_headers(self, request, model):
+        """Raise ServingError if the path and the headers show that the request must fail."""
+        with self._inference.repository.use(*model):
+            json_codec.check_encoding(_encoding(request))
+        self._check_size(request.content_length or 0)
+
     @contextlib.asynccontextmanager
     async def _body(self, request):
         """Yield the body of a request; its bytes occupy the budget until the `with` block ends."""
-        if request.headers.get("Expect", "").lower() == "100-continue":
+        if _expects_continue(request):
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._check_size(request.content_length or 0)
         data, peer = bytearray(), request.remote or ""
         async with self._budget.lease(peer) as lease:
             while chunk := await request.content.readany():
@@ -295,7 +304,7 @@ class RestServer:
             lease.complete()
             if connection := self.connections.get(request.transport):
                 connection.is_answering = True
-            yield _Body(data, request.headers.get("Content-Encoding", "").lower(), peer)
+            yield _Body(data, _encoding(request), peer)
 
     def _check_size(self, size):
         if size > self._max_bytes:
@@ -366,6 +375,14 @@ _to_dict = functools.partial(
     preserving_proto_field_name=True,
     always_print_fields_with_no_presence=True,
 )
+
+
+def _encoding(request):
+    return request.headers.get("Content-Encoding", "").lower()
+
+
+def _expects_continue(request):
+    return request.headers.get("Expect", "").lower() == "100-continue"
 
 
 def _check_has_rows(signature):
