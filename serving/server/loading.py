@@ -70,7 +70,9 @@ class Loader:
                 flags.enable_signature_method_name_check,
             )
             if flags.enable_model_warmup:
-                warm_up(servable, flags.num_request_iterations_for_warmup, self._metrics)
+                # tensorflow_model_server, too, uses the number only if it is positive.
+                iterations = max(flags.num_request_iterations_for_warmup, 1)
+                warm_up(servable, iterations, self._metrics)
             return servable
         except Exception as error:
             if servable is not None:

@@ -41,11 +41,14 @@ _READ_SIZE = 1 << 14
 _IDLE_SECONDS = 600.0
 _LINGER_SECONDS = 1.0  # to receive the rest of a refused body before the connection closes
 _HALF_CLOSED_SECONDS = 0.1  # after a client's end of stream, to begin the reply to its last request
-_FULL = json.dumps({"error": "too many connections"}).encode()
-_REFUSAL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
-)
+_FULL = json.dumps({"error": "too many connections"})
+# The headers of tensorflow_model_server with --rest_api_enable_cors_support. A browser that sends
+# JSON from a page of another origin first asks for all three with an OPTIONS request.
+_CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST, GET",
+    "Access-Control-Allow-Headers": "Content-Type",
+}
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -71,7 +74,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._protocol.connection_made(transport)
             self._expect_headers()
         else:
-            transport.write(_REFUSAL)
+            transport.write(self._server.refusal)
             transport.close()
 
     def _expect_headers(self):
@@ -143,10 +146,10 @@ class RestServer:
 
     def __init__(self, inference: Inference, flags: Flags, page: Any = None) -> None:
         self._inference, self._flags, self._page = inference, flags, page
-        self._timeout = flags.rest_api_timeout_in_ms / 1000
+        self._timeout = flags.rest_api_timeout_in_ms / 1000 or None  # None is no limit
         self.patience = flags.rest_api_header_timeout_in_ms / 1000
-        allowed = {"Access-Control-Allow-Origin": "*"}
-        self._headers = allowed if flags.rest_api_enable_cors_support else {}
+        self._headers = _CORS if flags.rest_api_enable_cors_support else {}
+        self.refusal = _refusal(self._headers)
         monitoring = flags.monitoring_config_file
         self._metrics_path = config_files.read_monitoring(monitoring) if monitoring else None
         limit = flags.rest_api_max_request_bytes or flags.max_request_bytes or sys.maxsize
@@ -223,7 +226,8 @@ class RestServer:
             return web.Response(body=page, content_type="text/plain")
         if path == "/readyz" and request.method in ("GET", "HEAD"):
             ready = self._inference.repository.ready and not self._inference.is_draining
-            return web.json_response({"ready": ready}, status=200 if ready else 503)
+            status = 200 if ready else 503
+            return web.json_response({"ready": ready}, status=status, headers=self._headers)
         if self._page is not None:
             found = await self._page.answer(request.method, path, request.headers)
             if found is not None:
@@ -375,6 +379,14 @@ _to_dict = functools.partial(
     preserving_proto_field_name=True,
     always_print_fields_with_no_presence=True,
 )
+
+
+def _refusal(headers):
+    """Return the reply to a connection beyond the maximum number."""
+    headers = {"Content-Type": "application/json", "Connection": "close"} | headers
+    headers["Content-Length"] = str(len(_FULL))
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    return "".join(("HTTP/1.1 503 Service Unavailable\r\n", *lines, "\r\n", _FULL)).encode()
 
 
 def _encoding(request):
