@@ -31,7 +31,8 @@ class SavedModelSession:
     fail in TensorFlow Serving.
 
     A run executes in the calling thread, because passing it to TensorFlow's thread pool takes
-    longer than the arithmetic of a small model. By default, it uses one core, because oneDNN on
+    longer than the arithmetic of a small model. It executes in the pool only if `config` sets
+    `inter_op_parallelism_threads` to more than one. By default, it uses one core, because oneDNN on
     several cores is five times slower for a small relational model. To use more cores, call `run`
     from several threads.
 
@@ -135,7 +136,10 @@ class SavedModelSession:
         options = config_pb2.CallableOptions()
         options.feed.extend(definition.inputs[name].name for name in inputs)
         options.fetch.extend(definition.outputs[name].name for name in outputs)
-        options.run_options.inter_op_thread_pool = -1  # the calling thread
+        # -1: the calling thread, which runs one operation at a time; 0: the Session's threads
+        config = self._config
+        several = config.inter_op_parallelism_threads > 1 or config.session_inter_op_thread_pool
+        options.run_options.inter_op_thread_pool = 0 if several else -1
         # The public Session.make_callable is four times slower, because it takes run options with
         # each call.
         function = self._session._make_callable_from_options(options)

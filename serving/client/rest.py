@@ -234,7 +234,8 @@ class AsyncRestTransport(RestMessages):
                 method,
                 url,
                 data=body,
-                headers={"Content-Type": "application/json"},
+                # Without compression, as http.client asks; aiohttp would ask for gzip.
+                headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
                 timeout=aiohttp.ClientTimeout(total=timeout),
             ) as response:
                 return self.read_reply(response.status, await response.read())

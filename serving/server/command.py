@@ -35,12 +35,12 @@ _TAIL = 100  # characters that are kept at the end of a shortened message
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT; return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    flags, ignored = flags_module.parse(arguments)
+    flags, warnings = flags_module.parse(arguments)
     _set_up_logging()
     sys.setswitchinterval(_SWITCH_SECONDS)
     tf.get_logger().setLevel("ERROR")
-    for name in ignored:
-        _log.warning("--%s has no effect in this server", name)
+    for warning in warnings:
+        _log.warning("%s", warning)
     try:
         code, has_ended = asyncio.run(_serve(flags, arguments))
     except StartError as error:

@@ -11,6 +11,7 @@ import logging
 import os
 import ssl
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,15 @@ def read_model_list(path: str | os.PathLike[str]) -> list[Any]:
     return list(config.model_config_list.config)
 
 
-def read_batching(path: str | os.PathLike[str]) -> BatchingParameters:
-    """Return the `BatchingParameters` in a file."""
+def read_batching(
+    path: str | os.PathLike[str], without_effect: Collection[str] = ()
+) -> BatchingParameters:
+    """Return the `BatchingParameters` in a file.
+
+    Args:
+        path: The file.
+        without_effect: The names of fields that have no effect in this file; the log warns of them.
+    """
     message = _read(path, _message("BatchingParameters"))
     values = {
         field.name: value.value
@@ -78,7 +86,12 @@ def read_batching(path: str | os.PathLike[str]) -> BatchingParameters:
     }
     if message.allowed_batch_sizes:
         values["allowed_batch_sizes"] = tuple(message.allowed_batch_sizes)
-    values["pad_variable_length_inputs"] = message.pad_variable_length_inputs
+    if message.pad_variable_length_inputs:
+        values["pad_variable_length_inputs"] = True
+    ignored = values.keys() & set(without_effect)
+    if not values.get("enable_large_batch_splitting"):
+        ignored |= values.keys() & {"max_execution_batch_size"}
+    _warn(path, ignored)
     try:
         return BatchingParameters(**values)
     except ValueError as error:
@@ -96,7 +109,14 @@ def read_monitoring(path: str | os.PathLike[str]) -> str | None:
     None means that the file turns the metrics off.
     """
     config = _read(path, _message("MonitoringConfig")).prometheus_config
-    return (config.path or "/monitoring/prometheus/metrics") if config.enable else None
+    if config.path and not config.path.startswith("/"):
+        raise StartError(
+            f"{path}: the path of prometheus_config must start with '/'; received {config.path!r}"
+        )
+    if not config.enable:
+        _warn(path, ["prometheus_config.path"] if config.path else [])
+        return None
+    return config.path or "/monitoring/prometheus/metrics"
 
 
 def read_credentials(path: str | os.PathLike[str]) -> Any:
@@ -112,6 +132,8 @@ def read_credentials(path: str | os.PathLike[str]) -> Any:
         raise StartError(
             f"{path} must contain the custom_ca with which client_verify verifies clients"
         )
+    if config.custom_ca and not config.client_verify:
+        _warn(path, ["custom_ca"])
     if os.stat(path).st_mode & 0o077:
         _log.warning("%s contains a private key that other users can read; use chmod 600", path)
     with tempfile.TemporaryDirectory() as folder:  # its permissions exclude other users
@@ -134,6 +156,12 @@ def read_credentials(path: str | os.PathLike[str]) -> Any:
         root_certificates=config.custom_ca.encode() or None,
         require_client_auth=config.client_verify,
     )
+
+
+def _warn(path, fields):
+    """Warn of the fields of a file that have no effect beside its other fields and the flags."""
+    for field in sorted(fields):
+        _log.warning("%s: %s has no effect", path, field)
 
 
 def _read(path, message):

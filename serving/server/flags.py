@@ -66,7 +66,8 @@ class Flags:
         1.0, "seconds between searches for new versions; 0 searches only when the server starts"
     )
     rest_api_timeout_in_ms: int = _flag(
-        30000, "milliseconds after which a REST request fails with DEADLINE_EXCEEDED"
+        30000,
+        "milliseconds after which a REST request fails with DEADLINE_EXCEEDED; 0 for no limit",
     )
     rest_api_enable_cors_support: bool = _flag(
         False, "send CORS headers, so that web pages of any origin can query the server"
@@ -103,12 +104,14 @@ class Flags:
         False, "provide the health service grpc.health.v1"
     )
     max_num_load_retries: int = _flag(5, "retries after a version fails to load")
-    load_retry_interval_micros: int = _flag(60_000_000, "microseconds between these retries")
+    load_retry_interval_micros: int = _flag(
+        60_000_000, "microseconds between these retries; negative for no pause"
+    )
     enable_model_warmup: bool = _flag(
         True, "replay the warm-up requests of a version before it becomes available"
     )
     num_request_iterations_for_warmup: int = _flag(
-        1, "number of times that each warm-up request is replayed"
+        1, "number of times that each warm-up request is replayed; 0 stands for 1"
     )
     saved_model_tags: str = _flag(
         "serve", "tags of the SavedModel's meta graph to load, separated by commas"
@@ -131,7 +134,7 @@ class Flags:
         0, "threads within one operation; 0 stands for 1, because requests run in parallel"
     )
     tensorflow_inter_op_parallelism: int = _flag(
-        0, "operations that run in parallel; 0 stands for the number of cores"
+        0, "operations that run in parallel; 0 stands for 1, because requests run in parallel"
     )
     enable_serialization_as_tensor_content: bool = _flag(
         False, "write gRPC replies into tensor_content instead of the typed fields"
@@ -185,6 +188,7 @@ _WITHOUT_EFFECT = (
     "platform_config_file",
     "per_process_gpu_memory_fraction",
     "xla_cpu_compilation_enabled",
+    "xla_gpu_compilation_enabled",
     "mixed_precision",
     "remove_unused_fields_from_bundle_metagraph",
     "enable_profiler",
@@ -195,10 +199,29 @@ _WITHOUT_EFFECT = (
     "skip_initialize_tpu",
 )
 
+_INT32 = 1 << 31
+
+# Flag -> flag without which it has no effect, so that the server warns.
+_NEEDS = {
+    "rest_api_timeout_in_ms": "rest_api_port",
+    "rest_api_enable_cors_support": "rest_api_port",
+    "rest_api_max_request_bytes": "rest_api_port",
+    "rest_api_max_connections": "rest_api_port",
+    "rest_api_header_timeout_in_ms": "rest_api_port",
+    "rest_api_num_readers": "rest_api_port",
+    "monitoring_config_file": "rest_api_port",
+    "model_config_file_poll_wait_seconds": "model_config_file",
+    "enable_per_model_batching_parameters": "enable_batching",
+    "num_request_iterations_for_warmup": "enable_model_warmup",
+    "load_retry_interval_micros": "max_num_load_retries",
+}
+
 _RANGES = {
     "port": (0, 65535),
     "rest_api_port": (0, 65535),
     "num_processes": (1, math.inf),
+    "num_request_iterations_for_warmup": (-math.inf, math.inf),
+    "load_retry_interval_micros": (-math.inf, math.inf),
     "rest_api_max_connections": (1, math.inf),
     "rest_api_num_readers": (1, math.inf),
 }
@@ -211,7 +234,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[Flags, list[str]]:
-    """Return (flags of a command line, names of the given flags that have no effect)."""
+    """Return (flags of a command line, warnings about given flags that have no effect)."""
     parser = _Parser(
         prog="python -m serving.server",
         description="Serves SavedModels over gRPC and REST, as tensorflow_model_server does.",
@@ -228,7 +251,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Flags, list[str]]:
         parser.add_argument(f"--{field.name}", default=field.default, help=text, **options)
     version = f"TensorFlow Library: {importlib.metadata.version('tensorflow')}"
     parser.add_argument("--version", action="version", version=version)
-    parser.add_argument("--use_alts_credentials", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--use_alts_credentials", type=_boolean, nargs="?", const=True, help=argparse.SUPPRESS
+    )
     for name in _WITHOUT_EFFECT:
         parser.add_argument(f"--{name}", nargs="?", const="", help=argparse.SUPPRESS)
     values = vars(parser.parse_args(arguments))
@@ -239,7 +264,11 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Flags, list[str]]:
     problem = _problem(flags)
     if problem:
         parser.error(problem)
-    return flags, ignored
+    warnings = [f"--{name} has no effect in this server" for name in ignored]
+    for name, needed in _NEEDS.items():
+        if getattr(flags, name) != getattr(Flags, name) and not getattr(flags, needed):
+            warnings.append(f"--{name} has no effect without --{needed}")
+    return flags, warnings
 
 
 def _boolean(text):
@@ -263,9 +292,17 @@ def _problem(flags):
         return f"--port and --rest_api_port must differ; received {flags.port} for both"
     if flags.playground and not flags.rest_api_port:
         return "--playground needs --rest_api_port"
+    if flags.batching_parameters_file and not flags.enable_batching:
+        return "--batching_parameters_file needs --enable_batching"
+    names = [f"tensorflow_{kind}_parallelism" for kind in ("session", "intra_op", "inter_op")]
+    if all(getattr(flags, name) for name in names):
+        return f"--{names[0]} cannot be combined with both --{names[1]} and --{names[2]}"
     for argument in flags.grpc_channel_arguments.split(","):
         if argument and not argument.partition("=")[2]:
             return f"--grpc_channel_arguments must be name=value,...; received {argument!r}"
+    for name, value in flags.channel_arguments.items():
+        if isinstance(value, int) and not -_INT32 <= value < _INT32:
+            return f"--grpc_channel_arguments: {name} must fit into 32 bits; received {value}"
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
         least, most = _RANGES.get(field.name, (0, math.inf))

@@ -265,6 +265,8 @@ class Inference:
             )
         if request.config.WhichOneof("config") != "model_config_list":
             raise invalid("ReloadConfigRequest has no model_config_list")
+        if request.metric_names:
+            raise ServingError("UNIMPLEMENTED", "ReloadConfigRequest.metric_names is not supported")
         # Process 0 applies concurrent requests one by one, so that all processes end up with the
         # same list.
         await self.peers.call(0, "reload", request.SerializeToString())

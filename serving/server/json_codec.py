@@ -80,12 +80,17 @@ def read_examples(body: bytes, encoding: str, limit: int) -> tuple[str, list[byt
     return _signature_name(document), examples_from_json(document)
 
 
+def check_encoding(encoding: str) -> None:
+    """Raise INVALID_ARGUMENT if `decompress` does not support a Content-Encoding."""
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        raise invalid(f"Content-Encoding must be gzip or deflate; received {encoding!r}")
+
+
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     """Return a decompressed body; raise RESOURCE_EXHAUSTED if it has more than `limit` bytes."""
+    check_encoding(encoding)
     if encoding in ("", "identity"):
         return body
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise invalid(f"Content-Encoding must be gzip or deflate; received {encoding!r}")
     decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
         text = decompressor.decompress(body, min(limit + 1, sys.maxsize))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from serving.server.versions import check_root
 
 WARMUP_FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 _MAX_RECORDS = 1000
+_THREADS = {"num_batch_threads", "thread_pool_name"}  # which all models share
 _BATCHING_FILE = "batching_params.pbtxt"  # read with --enable_per_model_batching_parameters
 
 
@@ -41,7 +43,11 @@ class Loader:
         #: The `BatchingParameters` of all models; None without --enable_batching.
         self.batching: BatchingParameters | None = None
         if flags.enable_batching:
-            self.batching = config_files.read_batching(path) if path else BatchingParameters()
+            fields = {field.name for field in dataclasses.fields(BatchingParameters)}
+            ignored = fields - _THREADS if flags.enable_per_model_batching_parameters else ()
+            self.batching = (
+                config_files.read_batching(path, ignored) if path else BatchingParameters()
+            )
         self._session_config = _session_config(flags)
 
     def load(self, name: str, number: int, directory: Path) -> Servable:
@@ -70,7 +76,9 @@ class Loader:
                 flags.enable_signature_method_name_check,
             )
             if flags.enable_model_warmup:
-                warm_up(servable, flags.num_request_iterations_for_warmup, self._metrics)
+                # tensorflow_model_server, too, uses the number only if it is positive.
+                iterations = max(flags.num_request_iterations_for_warmup, 1)
+                warm_up(servable, iterations, self._metrics)
             return servable
         except Exception as error:
             if servable is not None:
@@ -78,7 +86,7 @@ class Loader:
             if isinstance(error, ServingError):
                 raise
             if isinstance(error, tf.errors.OpError):
-                raise from_tensorflow(error) from error
+                raise ServingError(from_tensorflow(error).code, _cause(error)) from error
             if isinstance(error, config_files.StartError):
                 raise invalid(str(error)) from error
             code = "NOT_FOUND" if isinstance(error, OSError) else "UNKNOWN"
@@ -88,7 +96,24 @@ class Loader:
         if self.batching is None or not self._flags.enable_per_model_batching_parameters:
             return self.batching
         path = directory / _BATCHING_FILE
-        return config_files.read_batching(path) if path.exists() else None
+        return config_files.read_batching(path, _THREADS) if path.exists() else None
+
+
+def _cause(error):
+    """Return the message of a `tf.errors.OpError` without the text that surrounds its cause.
+
+    TensorFlow writes that a checkpoint does not fit the graph, whatever fails while it restores.
+    """
+    text = error.message.rpartition("Original error:\n")[2]
+    around = ("Graph execution error:", "Detected at node", "Node:", " ", "\t")
+    lines = [line for line in text.splitlines() if line and not line.startswith(around)]
+    cause = "\n".join(lines) or error.message
+    if "assign a device" in cause or "device specification" in cause:
+        cause += (
+            " (the graph names a device that is not available; a --tensorflow_session_config_file "
+            "with allow_soft_placement: true replaces it)"
+        )
+    return cause
 
 
 def _session_config(flags):

@@ -29,6 +29,8 @@ class TensorSpec:
     name: str
     dtype: int
     shape: tuple | None
+    #: The encoding of its TensorInfo: "name" for a dense tensor, "coo_sparse", "composite_tensor".
+    encoding: str = "name"
 
     @classmethod
     def from_info(cls, name: str, info: Any) -> TensorSpec:
@@ -36,7 +38,7 @@ class TensorSpec:
         shape = None
         if not info.tensor_shape.unknown_rank:
             shape = tuple(d.size if d.size >= 0 else None for d in info.tensor_shape.dim)
-        return cls(name, info.dtype, shape)
+        return cls(name, info.dtype, shape, info.WhichOneof("encoding") or "name")
 
     @functools.cached_property
     def numpy_dtype(self) -> np.dtype | None:
@@ -181,7 +183,19 @@ class Signature:
         unknown = [name for name in names if name not in self.outputs][:_MAX_NAMES]
         if unknown:
             raise invalid(f"output_filter names {unknown}; outputs are {list(self.outputs)}")
-        return tuple(name for name in self.outputs if not names or name in names)
+        chosen = tuple(name for name in self.outputs if not names or name in names)
+        self.check_dense({name: self.outputs[name] for name in chosen}, "output")
+        return chosen
+
+    def check_dense(self, specs: Mapping[str, TensorSpec], kind: str) -> None:
+        """Raise UNIMPLEMENTED if a tensor is not dense; `kind` is "input" or "output"."""
+        for spec in specs.values():
+            if spec.encoding != "name":
+                raise ServingError(
+                    "UNIMPLEMENTED",
+                    f"{kind} {spec.name!r} of signature {self.name!r} is not a dense tensor but "
+                    f"{spec.encoding}, which the protocol cannot represent",
+                )
 
 
 class Servable:
@@ -224,6 +238,7 @@ class Servable:
         self.json_dtypes = {
             key: {name: spec.numpy_dtype for name, spec in signature.inputs.items()}
             for key, signature in self.signatures.items()
+            if all(spec.encoding == "name" for spec in signature.inputs.values())
         }
         if DEFAULT_SIGNATURE in self.json_dtypes:
             self.json_dtypes[""] = self.json_dtypes[DEFAULT_SIGNATURE]
@@ -237,6 +252,7 @@ class Servable:
                 f'Serving signature key "{name or DEFAULT_SIGNATURE}" not found; '
                 f"the model has {sorted(self.signatures)}",
             )
+        signature.check_dense(signature.inputs, "input")
         return signature
 
     def run(self, signature: Any, inputs: dict[str, Any], outputs: Any) -> dict[str, np.ndarray]:

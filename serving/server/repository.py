@@ -191,6 +191,11 @@ class Repository:
                     new.append(model)
                 models[config.name] = model
             await self._load_new(new, waits)
+            changed = [
+                models[config.name]
+                for config in configs
+                if models[config.name] in new or models[config.name].config != config
+            ]
             for config in configs:
                 models[config.name].config = config
             dropped = [
@@ -199,6 +204,8 @@ class Repository:
             self.models = models
             self._unload_models(dropped)
             await self._update()
+            for model in changed:  # not at each read of --model_config_file
+                _warn_of_fields_without_effect(model)
             for model in models.values():
                 self._check_labels(model)
             for model in models.values():
@@ -349,6 +356,19 @@ class Repository:
         _, late = await asyncio.wait({*self._unloading, last}, timeout=seconds)
         self._thread.shutdown(wait=False, cancel_futures=True)
         return not late
+
+
+def _warn_of_fields_without_effect(model):
+    if model.config.HasField("logging_config"):
+        _log.warning("model %s: logging_config has no effect in this server", model.name)
+    specific = model.config.model_version_policy.specific.versions
+    if missing := sorted(set(specific) - model.versions.keys()):
+        _log.warning(
+            "model %s: %s has no directory for the versions %s of model_version_policy",
+            model.name,
+            model.config.base_path,
+            missing,
+        )
 
 
 def _check_loaded(model):

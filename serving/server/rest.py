@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import gzip
 import json
 import logging
 import math
@@ -25,7 +26,7 @@ from serving.server import config_files, json_codec
 from serving.server.admission import REQUEST_TIMEOUT, SMALL, ByteBudget
 from serving.server.examples import CLASSIFY, REGRESS
 from serving.server.flags import Flags
-from serving.server.inference import Inference, num_bytes
+from serving.server.inference import Inference, in_thread, num_bytes
 from serving.server.workers import Workers
 
 _log = logging.getLogger("serving")
@@ -37,15 +38,20 @@ _PATHS = {
 _ORIGIN = re.compile(r"https?://[^/?]*", re.IGNORECASE)  # start of a request target with a host
 _LARGE_REPLY = 1 << 12  # more numbers than this take longer to write than a call to a worker
 _BYTES_PER_NUMBER = 16  # this many bytes of a string take as long to write as one number
+_COMPRESSED = 1 << 10  # bytes; a smaller reply fits into one packet anyway
+_COMPRESSION_COST = 4  # a byte takes this many times as long to compress as to copy
 _READ_SIZE = 1 << 14
 _IDLE_SECONDS = 600.0
 _LINGER_SECONDS = 1.0  # to receive the rest of a refused body before the connection closes
 _HALF_CLOSED_SECONDS = 0.1  # after a client's end of stream, to begin the reply to its last request
-_FULL = json.dumps({"error": "too many connections"}).encode()
-_REFUSAL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
-)
+_FULL = json.dumps({"error": "too many connections"})
+# The headers of tensorflow_model_server with --rest_api_enable_cors_support. A browser that sends
+# JSON from a page of another origin first asks for all three with an OPTIONS request.
+_CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST, GET",
+    "Access-Control-Allow-Headers": "Content-Type",
+}
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -71,7 +77,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._protocol.connection_made(transport)
             self._expect_headers()
         else:
-            transport.write(_REFUSAL)
+            transport.write(self._server.refusal)
             transport.close()
 
     def _expect_headers(self):
@@ -143,10 +149,10 @@ class RestServer:
 
     def __init__(self, inference: Inference, flags: Flags, page: Any = None) -> None:
         self._inference, self._flags, self._page = inference, flags, page
-        self._timeout = flags.rest_api_timeout_in_ms / 1000
+        self._timeout = flags.rest_api_timeout_in_ms / 1000 or None  # None is no limit
         self.patience = flags.rest_api_header_timeout_in_ms / 1000
-        allowed = {"Access-Control-Allow-Origin": "*"}
-        self._headers = allowed if flags.rest_api_enable_cors_support else {}
+        self._headers = _CORS if flags.rest_api_enable_cors_support else {}
+        self.refusal = _refusal(self._headers)
         monitoring = flags.monitoring_config_file
         self._metrics_path = config_files.read_monitoring(monitoring) if monitoring else None
         limit = flags.rest_api_max_request_bytes or flags.max_request_bytes or sys.maxsize
@@ -219,11 +225,12 @@ class RestServer:
             path = path[origin.end() :]
         path = path.partition("?")[0]
         if path == self._metrics_path and request.method == "GET":
-            page = await self._inference.metrics_page()
-            return web.Response(body=page, content_type="text/plain")
+            page, headers = await _encoded(request, await self._inference.metrics_page())
+            return web.Response(body=page, content_type="text/plain", headers=headers)
         if path == "/readyz" and request.method in ("GET", "HEAD"):
             ready = self._inference.repository.ready and not self._inference.is_draining
-            return web.json_response({"ready": ready}, status=200 if ready else 503)
+            status = 200 if ready else 503
+            return web.json_response({"ready": ready}, status=status, headers=self._headers)
         if self._page is not None:
             found = await self._page.answer(request.method, path, request.headers)
             if found is not None:
@@ -235,8 +242,9 @@ class RestServer:
         start, known = time.perf_counter(), _PATHS.get(request.method)
         match = known and known.fullmatch(path)
         status, code, message = 200, "OK", ""
+        headers: dict[str, str] = {}
         try:
-            body = await self._call_api(request, path, match)
+            body, headers = await self._call_api(request, path, match)
         except ServingError as error:
             status, code, message = error.http_status, error.code, error.message
         except (ConnectionError, aiohttp.ClientPayloadError, web.RequestPayloadError) as error:
@@ -251,41 +259,54 @@ class RestServer:
             name, verb = urllib.parse.unquote(groups.get("name", "")), groups.get("verb")
             self._inference.count_request(name, code, verb, "REST", start)
         response = web.Response(
-            body=body, status=status, content_type="application/json", headers=self._headers
+            body=body,
+            status=status,
+            content_type="application/json",
+            headers=self._headers | headers,
         )
-        if self._inference.is_draining or status == REQUEST_TIMEOUT:
+        # A client that has not received "100 Continue" may send its next request instead of the
+        # body, and the server could not tell them apart.
+        is_bodiless = _expects_continue(request) and not request.content.is_eof() and code != "OK"
+        if self._inference.is_draining or status == REQUEST_TIMEOUT or is_bodiless:
             response.force_close()
         return response
 
     async def _call_api(self, request, path, match):
-        """Return the body of the reply to an API request, or raise ServingError."""
+        """Return (body, headers) of the reply to an API request, or raise ServingError."""
         if not path.startswith("/v1/"):
             raise ServingError("NOT_FOUND", f"Not Found: {path}")
         if request.method == "OPTIONS" and self._headers:
             if not request.headers.get("Origin", "").startswith(("http://", "https://")):
                 raise invalid("OPTIONS needs an Origin that starts with http:// or https://")
-            return b""
+            return b"", {}
         if match is None:
             raise invalid(f"Malformed request: {request.method} {path}")
         model = _requested_model(match)
         if request.method == "GET":
-            return await self._metadata(model) if match["metadata"] else await self._status(model)
+            read = self._metadata if match["metadata"] else self._status
+            return await _encoded(request, await read(model))
         method = self._predict if match["verb"] == "predict" else self._examples
         try:
             with self._inference.accepted():
+                self._check_headers(request, model)
                 async with asyncio.timeout(self._timeout), self._body(request) as body:
-                    return await method(body, model, match["verb"])
+                    return await _encoded(request, await method(body, model, match["verb"]))
         except TimeoutError as error:
             raise ServingError(
                 "DEADLINE_EXCEEDED", f"no answer within {self._timeout:g} seconds"
             ) from error
 
+    def _check_headers(self, request, model):
+        """Raise ServingError if the path and the headers show that the request must fail."""
+        with self._inference.repository.use(*model):
+            json_codec.check_encoding(_encoding(request))
+        self._check_size(request.content_length or 0)
+
     @contextlib.asynccontextmanager
     async def _body(self, request):
         """Yield the body of a request; its bytes occupy the budget until the `with` block ends."""
-        if request.headers.get("Expect", "").lower() == "100-continue":
+        if _expects_continue(request):
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._check_size(request.content_length or 0)
         data, peer = bytearray(), request.remote or ""
         async with self._budget.lease(peer) as lease:
             while chunk := await request.content.readany():
@@ -295,7 +316,7 @@ class RestServer:
             lease.complete()
             if connection := self.connections.get(request.transport):
                 connection.is_answering = True
-            yield _Body(data, request.headers.get("Content-Encoding", "").lower(), peer)
+            yield _Body(data, _encoding(request), peer)
 
     def _check_size(self, size):
         if size > self._max_bytes:
@@ -366,6 +387,46 @@ _to_dict = functools.partial(
     preserving_proto_field_name=True,
     always_print_fields_with_no_presence=True,
 )
+
+
+async def _encoded(request, body):
+    """Return (body, headers) of a reply, compressed with gzip if it is large and the client can."""
+    if len(body) < _COMPRESSED:
+        return body, {}
+    headers = {"Vary": "Accept-Encoding"}
+    if accepts_gzip(request.headers.get("Accept-Encoding", "")):
+        # zlib lets other threads run meanwhile. For numbers in JSON, level 1 is six times as fast
+        # as level 6, whose result is only a tenth smaller.
+        compress = functools.partial(gzip.compress, compresslevel=1, mtime=0)
+        body = await in_thread(_COMPRESSION_COST * len(body), compress, body)
+        headers["Content-Encoding"] = "gzip"
+    return body, headers
+
+
+def accepts_gzip(header: str) -> bool:
+    """Return whether an Accept-Encoding header allows gzip."""
+    weights = {}
+    for part in header.lower().split(","):
+        name, _, weight = part.replace(" ", "").partition(";")
+        weights[name] = weight
+    found = weights.get("gzip", weights.get("x-gzip", weights.get("*")))
+    return found is not None and not re.fullmatch(r"q=0(\.0*)?", found)
+
+
+def _refusal(headers):
+    """Return the reply to a connection beyond the maximum number."""
+    headers = {"Content-Type": "application/json", "Connection": "close"} | headers
+    headers["Content-Length"] = str(len(_FULL))
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    return "".join(("HTTP/1.1 503 Service Unavailable\r\n", *lines, "\r\n", _FULL)).encode()
+
+
+def _encoding(request):
+    return request.headers.get("Content-Encoding", "").lower()
+
+
+def _expects_continue(request):
+    return request.headers.get("Expect", "").lower() == "100-continue"
 
 
 def _check_has_rows(signature):

@@ -27,6 +27,10 @@ except ModuleNotFoundError as error:
         f"serving.server needs the package {error.name}, which is not installed. "
         "Use `pip install '.[serving]'`."
     )
+try:
+    from grpc_reflection.v1alpha import reflection
+except ModuleNotFoundError:  # a server without reflection answers all other requests
+    reflection = None
 
 from serving.errors import ServingError
 from serving.playground.page import Page
@@ -129,12 +133,15 @@ class Server:
         }
         self._grpc = grpc.aio.server(options=tuple(options.items()))
         as_content = flags.enable_serialization_as_tensor_content
-        add_services(self._grpc, self._inference, as_content, 4 * (limit or sys.maxsize))
+        names = add_services(self._grpc, self._inference, as_content, 4 * (limit or sys.maxsize))
         if flags.enable_grpc_healthcheck_service:
             self._health = health.aio.HealthServicer()
             health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
             for name in ("", "ModelService", "PredictionService"):
                 await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            names.append(health.SERVICE_NAME)
+        if reflection is not None:
+            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._grpc)
         if flags.grpc_socket_path and self._place[1] == 0:
             self._listen_grpc(f"unix:{flags.grpc_socket_path}")
         if flags.port or not flags.grpc_socket_path:

@@ -116,6 +116,11 @@ def check_models(configs: Sequence[Any], root: str) -> None:
                 f"model {config.name!r}: base_path must be absolute; received {config.base_path!r}"
             )
         check_root(Path(config.base_path), root)
+        if config.model_type:
+            raise invalid(
+                f"model {config.name!r}: model_type is not supported; "
+                'use model_platform: "tensorflow"'
+            )
         if config.model_platform != "tensorflow":
             raise invalid(
                 f'model {config.name!r}: model_platform must be "tensorflow"; '

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+import time
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.tf_only
 # The order of imports decides in which order the interpreter takes modules apart.
 LOAD_AND_ACT = """
 import sys
+import time
 from rrl_tf.export import load_policy
 import numpy as np
 
@@ -49,3 +51,25 @@ def test_the_number_of_callables_is_limited(tmp_path, monkeypatch):
             assert answers == {name: "abc".index(name) for name in names}
             assert list(answers) == list(names)
     assert len(session._callables) <= 2 * (3 + 1)
+
+
+@pytest.mark.parametrize(("number", "runs_elsewhere"), [(0, False), (1, False), (4, True)])
+def test_operations_run_in_parallel_if_the_configuration_says_so(tmp_path, number, runs_elsewhere):
+    """The calling thread runs one operation at a time; the pool leaves that thread idle."""
+
+    def products(x):
+        return {"y": tf.linalg.matmul(x, x) + tf.linalg.matmul(x, x, transpose_a=True)}
+
+    spec = tf.TensorSpec([1000, 1000], name="x")
+    tf.saved_model.save(
+        tf.Module(), str(tmp_path), signatures=tf.function(products, input_signature=[spec])
+    )
+    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
+    config.inter_op_parallelism_threads = number
+    session = SavedModelSession(tmp_path, config=config)
+    ones = np.ones((1000, 1000), "float32")
+    session.run("serving_default", {"x": ones})
+    own, everything = time.thread_time(), time.process_time()
+    session.run("serving_default", {"x": ones})
+    own, everything = time.thread_time() - own, time.process_time() - everything
+    assert (own < everything / 2) == runs_elsewhere

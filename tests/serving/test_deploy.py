@@ -91,8 +91,8 @@ def test_our_server_runs_with_the_same_flags_and_files(arguments, exported, tmp_
     models.write_text(models.read_text().replace('"/models/', f'"{tmp_path}/models/'))
     ports = ["--port=0", f"--rest_api_port={tools.free_port()}"]
     moved = [argument.replace("=/config/", f"={tmp_path}/config/") for argument in arguments]
-    parsed, ignored = flags.parse([*moved, *ports])
-    assert not ignored
+    parsed, warnings = flags.parse([*moved, *ports])
+    assert not warnings
     from serving.server import running
 
     with running(parsed) as server:
@@ -227,8 +227,8 @@ def test_our_image_holds_what_it_needs_and_is_not_root(exported, tools):
     whole = dict(found)
     assert whole["USER"] not in ("root", "0") and whole["FROM"].endswith("-slim")
     command = json.loads(whole["ENTRYPOINT"]) + json.loads(whole["CMD"])
-    parsed, ignored = flags.parse(command[3:])
-    assert command[1:3] == ["-m", "serving.server"] and not ignored
+    parsed, warnings = flags.parse(command[3:])
+    assert command[1:3] == ["-m", "serving.server"] and not warnings
     assert parsed.host == "0.0.0.0" and not parsed.allow_reload_requests
     assert Path(parsed.model_base_path).is_relative_to(parsed.model_root)
     health = json.loads(whole["HEALTHCHECK"].partition("CMD")[2])
@@ -244,8 +244,8 @@ def test_the_systemd_unit_starts_our_server():
     lines = [line.partition("=") for line in path.read_text().splitlines() if "=" in line]
     unit = {name: value for name, _, value in lines}
     command = unit["ExecStart"].split()
-    parsed, ignored = flags.parse(command[3:])
-    assert command[1:3] == ["-m", "serving.server"] and not ignored
+    parsed, warnings = flags.parse(command[3:])
+    assert command[1:3] == ["-m", "serving.server"] and not warnings
     assert float(unit["TimeoutStopSec"]) > parsed.drain_seconds
     assert parsed.rest_api_max_connections < int(unit["LimitNOFILE"]) / 2
     if shutil.which("systemd-analyze"):

@@ -691,3 +691,31 @@ def test_number_of_grpc_connections_is_limited(exported, tools, monkeypatch):
                 idle.sendall(hello)
                 answered += bool(idle.recv(1))
         assert 5 <= answered <= 10
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "words"),
+    [
+        (PREDICT, {"Content-Length": "10000000000"}, 413, "larger than"),
+        (PREDICT, {"Content-Length": "9", "Content-Encoding": "br"}, 400, "gzip or deflate"),
+        (PREDICT.replace("tiny", "other"), {"Content-Length": "9"}, 404, "Latest(other)"),
+        (PREDICT.replace("tiny", "tiny/versions/7"), {"Content-Length": "9"}, 404, "(tiny, 7)"),
+        (PREDICT.replace("tiny", "tiny/labels/new"), {"Content-Length": "9"}, 400, "label: new"),
+        (PREDICT.replace("predict", "guess"), {"Content-Length": "9"}, 400, "Malformed"),
+        ("/v1/models/tiny", {"Content-Length": "9"}, 400, "Malformed"),
+    ],
+)
+@pytest.mark.parametrize("expect", [{}, {"Expect": "100-continue"}])
+def test_headers_alone_are_refused_without_the_body(server, path, headers, status, words, expect):
+    """The reply comes before a body, without `100 Continue`, and ends a connection that waits."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers | expect).items())
+    with contextlib.ExitStack() as stack:
+        text = f"POST {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n".encode()
+        connection = open_connection(stack, server, text, timeout=10)
+        response = http.client.HTTPResponse(connection)
+        response.begin()  # skips `100 Continue`, so the first line is checked below
+        assert response.status == status and words in json.loads(response.read())["error"]
+        assert not expect or response.headers["Connection"] == "close"
+        if expect:
+            again = open_connection(stack, server, text, timeout=10)
+            assert again.recv(12) == b"HTTP/1.1 %d" % status

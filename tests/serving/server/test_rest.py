@@ -226,3 +226,27 @@ def test_queries_and_whole_uris_are_accepted(ask, server, tools, prefix, query):
         response = connection.getresponse()
         assert (response.status, response.read()) == (200, expected)
     connection.close()
+
+
+def test_a_timeout_of_0_is_no_limit(exported, tools):
+    """As in tensorflow_model_server."""
+    with tools.serve(exported, rest_api_timeout_in_ms=0) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=20)
+        body = json.dumps({"instances": tools.observations(1).tolist()})
+        connection.request("POST", "/v1/models/tiny:predict", body)
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+@pytest.mark.parametrize(("iterations", "expected"), [(-1, 1), (0, 1), (1, 1), (3, 3)])
+def test_number_of_warm_ups_counts_only_if_positive(
+    exported, tools, monkeypatch, iterations, expected
+):
+    """As in tensorflow_model_server, whose default is 0."""
+    from serving.server import loading
+
+    used = []
+    monkeypatch.setattr(loading, "warm_up", lambda servable, count, metrics: used.append(count))
+    flags = tools.make_flags(exported, num_request_iterations_for_warmup=iterations)
+    loading.Loader(flags).load("tiny", 1, exported / "1").close()
+    assert used == [expected]

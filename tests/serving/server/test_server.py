@@ -57,7 +57,7 @@ def test_failures_to_start_are_one_line(exported, tmp_path, tools, capfd):
         forgotten, capfd
     )
     config = [f"--model_config_file={tmp_path / 'file'}"]
-    assert "no model_config_list" in stderr_of_failed_start(config, capfd)
+    assert "must contain a model_config_list" in stderr_of_failed_start(config, capfd)
     (tmp_path / "file").write_text("model_config_list { config { name: ")
     assert "Expected string" in stderr_of_failed_start(config, capfd)
     elsewhere = [f"--model_base_path={exported}", "--host=192.0.2.1", "--port=0"]
