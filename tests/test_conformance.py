@@ -105,6 +105,20 @@ def test_saved_file_gives_the_same_output(case, tmp_path):
     np.testing.assert_array_equal(array(again(x)), array(model(x)))
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")  # convolutions
+@every_case
+def test_quantized_layer_saves_and_loads(case, tmp_path):
+    layer, x = built(case), inputs(case)
+    model = layer
+    if not isinstance(layer, keras.Model):
+        symbol = keras.Input(case.shape)
+        model = keras.Model(symbol, layer(symbol))
+    model.quantize("int8")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(array(again(x)), array(model(x)))
+
+
 @every_case
 def test_build_from_shape_alone(case):
     layer = case.make()

@@ -9,14 +9,16 @@ import keras
 from keras import ops
 
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
+from rrl_tf.layers._sublayer_states import restore_sublayers, sublayer_states
 
 
 class BaseLayer(keras.layers.Layer):
-    """Base class of layers, which implements `get_config`.
+    """Base class of layers, which implements the configuration that Keras saves.
 
     A subclass stores every argument of `__init__` in an attribute of the same name, and
-    `get_config` reads these attributes. `compute_output_spec` traces `call`, so symbolic outputs
-    always agree with the results of `call`. A subclass overrides it only to pass on a mask.
+    `get_config` reads these attributes. `get_build_config` adds what `quantize`, `enable_lora` and
+    `trainable` have changed in the sublayers. `compute_output_spec` traces `call`, so symbolic
+    outputs always agree with the results of `call`. A subclass overrides it only to pass on a mask.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -27,6 +29,15 @@ class BaseLayer(keras.layers.Layer):
                 names = [a.name for a in arguments if a.kind is not a.VAR_KEYWORD]
                 config |= {name: _serialized(name, getattr(self, name)) for name in names}
         return config
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        config = super().get_build_config()
+        states = sublayer_states(self)
+        return {**config, "sublayers": states} if config is not None and states else config
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        super().build_from_config({name: config[name] for name in config if name != "sublayers"})
+        restore_sublayers(self, config.get("sublayers", {}))
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         return keras.Operation.compute_output_spec(self, *args, **kwargs)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from rrl_tf._arguments import (
@@ -29,6 +31,7 @@ SCORES = ("dot", "additive", "book_additive")
 QKV_NORMS = (None, "entity", "joint", "fused")
 # The score of masked keys. It is far below every score, and finite, so that no row becomes NaN.
 _HIDDEN = -1e30
+_LOWEST = float(np.finfo("float32").min)
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -88,7 +91,8 @@ class MultiHeadDotProductAttention(EntityLayer):
 
             A row without any allowed key gives zeros. Masked values must be finite, because 0 times
             infinity is NaN.
-        bias: added to the scores before the softmax; four axes that broadcast to `(B, H, N, S)`.
+        bias: added to the scores before the softmax; four axes that broadcast to `(B, H, N, S)`. A
+            bias of `-inf` forbids attention, as a `mask` does.
         entity: index of the only entity to compute an output for. N is then 1 in the results.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
@@ -282,7 +286,7 @@ class MultiHeadDotProductAttention(EntityLayer):
     def _gather(self, query, key, value, allowed, training, bias=None):
         """Return the heads' outputs `(B, N, H * D)` and attention `(B, H, N, S)`."""
         scores = self._score(query, key)
-        attention = self._softmax(scores if bias is None else scores + bias, allowed)
+        attention = self._softmax(scores, allowed, bias)
         heads = ops.matmul(self.attention_dropout(attention, training=training), value)
         heads = ops.transpose(heads, (0, 2, 1, 3))  # (B, H, N, D) -> (B, N, H, D)
         output = ops.reshape(heads, (-1, ops.shape(query)[2], self.num_heads * self.value_size))
@@ -349,18 +353,25 @@ class MultiHeadDotProductAttention(EntityLayer):
         pairs = ops.tanh(query[:, :, :, None, :] + key[:, :, None, :, :])  # (B, H, N, S, width)
         return ops.squeeze(dense_on_rows(self.score_output, pairs), axis=-1)
 
-    def _softmax(self, scores, mask):
+    def _softmax(self, scores, mask, bias):
         # Half precision would lose small probabilities, so the softmax is at least float32.
-        scores = ops.cast(scores, keras.backend.result_type(self.compute_dtype, "float32"))
-        if mask is None:
-            return ops.cast(softmax(scores), self.compute_dtype)
-        mask = ops.cast(mask, "bool")
-        # Adding to masked scores makes their softmax exactly 0. On a CPU, a sum that broadcasts is
-        # ten times faster than `where`.
-        attention = softmax(scores + _HIDDEN * ops.cast(ops.logical_not(mask), scores.dtype))
-        # The softmax of a row without an allowed key is uniform, but must be 0.
-        any_allowed = ops.cast(ops.any(mask, axis=-1, keepdims=True), scores.dtype)
-        return ops.cast(attention * any_allowed, self.compute_dtype)
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        allowed = None if mask is None else ops.cast(mask, "bool")
+        scores = ops.cast(scores if bias is None else scores + bias, dtype)
+        if mask is not None:
+            # Adding to masked scores makes their softmax exactly 0. On a CPU, a sum that broadcasts
+            # is ten times faster than `where`.
+            scores = scores + _HIDDEN * ops.cast(ops.logical_not(allowed), dtype)
+        if bias is not None:
+            # The softmax of a row of -inf would be NaN.
+            scores = ops.maximum(scores, _LOWEST)
+            is_finite = ops.not_equal(bias, -math.inf)
+            allowed = is_finite if mask is None else ops.logical_and(allowed, is_finite)
+        attention = softmax(scores)
+        if allowed is not None:
+            # The softmax of a row without an allowed key is uniform, but must be 0.
+            attention = attention * ops.cast(ops.any(allowed, axis=-1, keepdims=True), dtype)
+        return ops.cast(attention, self.compute_dtype)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         # With a context, the argument `mask` of `call` masks the context instead of the inputs.

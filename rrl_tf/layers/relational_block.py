@@ -75,8 +75,8 @@ class RelationalBlock(EntityLayer):
             `(B, H, N, N)`, true where attention is allowed.
         edges: edges of a graph. Without `edge_size`, the adjacency matrix `(B, N, N)`, which is
             nonzero where entity `i` may attend to `j`. A node without neighbours receives no
-            message. With `edge_size`, the features `(B, N, N, E)`; attention is then not limited to
-            edges, unless `mask` does this.
+            message. With `edge_size`, the features `(B, N, N, E)`, which must be finite; attention
+            is then not limited to edges, unless `mask` does this.
         grid: `(rows, columns)` of the entities, required with `max_offset`. Entities that follow
             the cells of the grid, such as a question about the image, get no position bias.
         entity: index of the only entity to compute an output for, `(B, 1, units[-1])`.

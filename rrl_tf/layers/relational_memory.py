@@ -158,6 +158,7 @@ class RelationalMemory(BaseLayer, keras.layers.RNN):
                 f"received the shape {tuple(sequences_shape)}"
             )
         super().build(sequences_shape, initial_state_shape)
+        self.loop.build((None, None, self.cell.projection_size))
         self.input_spec = keras.layers.InputSpec(shape=(None, None, *sequences_shape[2:]))
 
     def call(

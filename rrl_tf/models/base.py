@@ -51,6 +51,7 @@ class BaseModel(BaseLayer, keras.Model):
 
     presets: ClassVar[dict[str, str]] = {}
     _architectures: ClassVar[Mapping[str, Architecture]] = {}
+    _integer_inputs: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(
         cls, architectures: Mapping[str, Architecture] | None = None, **kwargs: Any
@@ -199,9 +200,65 @@ class BaseModel(BaseLayer, keras.Model):
             file.extract(_WEIGHTS, folder)
         archive.unlink()
 
-    def compute_output_shape(self, inputs_shape: Any) -> Any:
-        inputs = keras.tree.map_shape_structure(
-            lambda shape: keras.KerasTensor(shape, dtype=self.compute_dtype), inputs_shape
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Export `call` with Keras, by default for inputs of the dtypes that the model documents.
+
+        `rrl_tf.export` exports policies and classifiers with preprocessing and named signatures.
+
+        Args:
+            filepath, format, verbose, **kwargs: as in `keras.Model.export`.
+            input_signature: as in `keras.Model.export`. `None` means the shapes that the model was
+                built with, with a free batch dimension.
+
+        Raises:
+            InvalidInput: if the model was built without shapes and `input_signature` is None.
+        """
+        if input_signature is None and self.built:
+            input_signature = self._export_signature()
+        super().export(filepath, format, verbose, input_signature, **kwargs)
+
+    def _export_signature(self) -> list[Any]:
+        """Return the specs of the positional arguments of `call` in an export."""
+        shapes = (self.get_build_config() or {}).get("input_shape")
+        if shapes is None:
+            raise InvalidInput(
+                f"`input_signature` must be given, because {self.name} was built without the "
+                "shapes of its inputs; received None"
+            )
+        specs = self._input_specs(shapes)
+        return [
+            keras.tree.map_structure(
+                lambda spec: keras.InputSpec(spec.dtype, (None, *spec.shape[1:]), name=spec.name),
+                specs,
+            )
+        ]
+
+    def _input_specs(self, shapes: Any) -> Any:
+        """Return the specs of the inputs, one for each shape, with the dtypes that `call` takes."""
+        if not isinstance(shapes, Mapping):
+            return keras.InputSpec(self.variable_dtype, tuple(shapes))
+        return {
+            name: keras.InputSpec(
+                "int32" if name in self._integer_inputs else self.variable_dtype,
+                tuple(shape),
+                name=name,
+            )
+            for name, shape in shapes.items()
+        }
+
+    def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
+        # The only argument has the name of that of `build`, with which `summary` passes it.
+        (inputs_shape,) = (*args, *kwargs.values())
+        inputs = keras.tree.map_structure(
+            lambda spec: keras.KerasTensor(spec.shape, dtype=spec.dtype),
+            self._input_specs(inputs_shape),
         )
         return keras.tree.map_structure(lambda x: x.shape, self.compute_output_spec(inputs))
 
@@ -213,6 +270,8 @@ class ActionModel(BaseModel):
         action_distribution: a `CensoredNormal` layer, or None. A change of its `noise_scale` has no
             effect on functions that are already traced.
     """
+
+    _integer_inputs = ("timesteps",)
 
     def _set_action(
         self,

@@ -172,6 +172,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
     """
 
     _default_save_signature = None  # else, every export traces a call with the shapes of `build`
+    _integer_inputs = ("previous_action",)
 
     def __init__(
         self,
@@ -239,6 +240,17 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         self.core_layer.build(core_shape)
         features = self.encoder_layer.read_size + self.core_layer.output_size
         build_in_turn([*self.hidden, self.head], (None, features))
+
+    def _input_specs(self, shapes: Any) -> Any:
+        # `unroll` builds the network with the shape of the observation only.
+        observation = tuple(_observation(shapes))
+        leading = observation[:1]
+        inputs = zip(INPUTS, (observation, leading, leading))
+        return super()._input_specs(dict(inputs))
+
+    def _export_signature(self) -> list[Any]:
+        memory = keras.InputSpec(self.variable_dtype, (None, self.memory_size), name="memory")
+        return [*super()._export_signature(), memory]
 
     @property
     def memory_size(self) -> int:

@@ -116,6 +116,31 @@ def test_one_entity_equals_its_row_of_all(arguments):
     np.testing.assert_allclose(array(module(X, entity=4, **graph)), whole[:, 4:5], atol=1e-4)
 
 
+@pytest.mark.tf_only
+@pytest.mark.parametrize("arguments", [{"edge_size": 3}, {"max_offset": 1}])
+def test_biases_of_minus_infinity_have_finite_gradients(arguments):
+    import tensorflow as tf
+
+    block = RelationalBlock(HEADS, KEY, **arguments)
+    block.build(X.shape)
+    if block.max_offset is None:
+        block.edge_bias.kernel.assign(np.full((3, HEADS), 2.0))
+        call = {"edges": np.full((2, 6, 6, 3), -3e38, "float32")}  # finite, unlike the bias
+    else:
+        block.position_bias.embeddings.assign(
+            np.full(block.position_bias.embeddings.shape, -np.inf)
+        )
+        call = {"grid": (2, 3)}
+    with tf.GradientTape() as tape:
+        output, attention = block(X, return_attention_scores=True, **call)
+        loss = tf.reduce_sum(output**2)
+    np.testing.assert_array_equal(array(attention), 0)
+    (dense,) = block.dense_layers
+    np.testing.assert_allclose(array(output), X + array(dense.bias), atol=1e-6)
+    for gradient in tape.gradient(loss, block.trainable_weights):
+        assert gradient is None or np.isfinite(tf.convert_to_tensor(gradient).numpy()).all()
+
+
 def filled(bias):
     if not bias.built:
         bias.build()

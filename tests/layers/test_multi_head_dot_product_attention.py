@@ -198,6 +198,61 @@ def test_fully_masked_rows_have_finite_gradients():
         assert gradient is None or np.isfinite(gradient.numpy()).all()
 
 
+HIDES = np.where(RNG.random((2, 2, 6, 6)) < 0.5, 0.0, -np.inf).astype("float32")
+HIDES[:, :, 2] = -np.inf  # a row without any key
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("score", ["dot", "additive", "book_additive"])
+def test_bias_of_minus_infinity_hides_keys_as_a_mask_does(score, dtype):
+    layer = MultiHeadDotProductAttention(2, 3, score=score, output_size=5, dtype=dtype)
+    x = RNG.normal(size=(2, 6, 3)).astype("float32")
+    padding = np.array([[True] * 4 + [False] * 2] * 2)
+    for bias, mask in ((HIDES, None), (HIDES, padding), (HIDES[:1, :1], padding[:, None, None])):
+        expected_mask = np.isfinite(bias)
+        if mask is not None:
+            expected_mask = expected_mask & mask.reshape(2, 1, 1, 6)
+        results = layer(x, bias=bias, mask=mask, return_attention_scores=True)
+        masked = layer(x, mask=expected_mask, return_attention_scores=True)
+        for result, expected in zip(results, masked):
+            np.testing.assert_array_equal(
+                array(ops.cast(result, "float32")), array(ops.cast(expected, "float32"))
+            )
+        assert (array(ops.cast(results[1], "float32"))[:, :, 2] == 0).all()
+
+
+def test_row_of_scores_that_overflow_float16_is_finite():
+    layer = MultiHeadDotProductAttention(2, 3, use_bias=False, dtype="mixed_float16")
+    lowest = np.full((1, 1, 6, 6), np.finfo("float16").min)
+    x = np.full((1, 6, 3), 30.0)
+    layer.build(x.shape)
+    query, key, value = np.split(RNG.uniform(1, 2, size=(2, 3, 9)), 3, axis=-1)
+    kernel = np.concatenate([query, -key, value], axis=-1).transpose(1, 0, 2).reshape(3, 18)
+    layer.query_key_value.kernel.assign(kernel)
+    _, attention = layer(x, bias=lowest, return_attention_scores=True)
+    np.testing.assert_allclose(array(ops.cast(attention, "float32")), 1 / 6, rtol=1e-3)
+
+
+def test_bias_of_nan_is_not_hidden():
+    layer = MultiHeadDotProductAttention(2, 3)
+    bias = np.full((1, 1, 6, 6), np.nan, "float32")
+    assert np.isnan(array(layer(RNG.normal(size=(1, 6, 3)), bias=bias))).all()
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_bias_of_minus_infinity_has_finite_gradients(dtype):
+    import tensorflow as tf
+
+    layer = MultiHeadDotProductAttention(2, 3, score="additive", dtype=dtype)
+    x, bias = tf.constant(RNG.normal(size=(2, 6, 3)), tf.float32), tf.constant(HIDES)
+    with tf.GradientTape() as tape:
+        tape.watch([x, bias])
+        loss = tf.reduce_sum(tf.cast(layer(x, bias=bias), "float32") ** 2)
+    for gradient in tape.gradient(loss, [x, bias, *layer.trainable_weights]):
+        assert np.isfinite(gradient.numpy()).all()
+
+
 def test_dropout_acts_on_the_probabilities_in_training_only():
     layer = MultiHeadDotProductAttention(2, 3, dropout=0.5, seed=1)
     x = RNG.normal(size=(2, 6, 3)).astype("float32")
