@@ -70,7 +70,8 @@ class Scaling:
         """Return the scaling of a dataset.
 
         States are standardised by their mean and standard deviation over all steps, unless
-        `preprocessor` is given. The default target return is the highest return of the data.
+        `preprocessor` is given. A feature whose deviation is within the rounding of float32 counts
+        as constant and is not divided. The default target return is the highest return of the data.
 
         Args:
             data: `OfflineData`.
@@ -101,13 +102,22 @@ class Scaling:
 
     def states(self, states: Any) -> Any:
         """Scale raw states `(B, K, ...)` to `(B, K, S)`."""
-        from keras import ops  # imported here, because sampling windows does not need Keras
+        from keras import backend, ops  # imported here, because sampling windows does not need it
 
         _, steps, *shape = ops.shape(states)
         if self.preprocessor is not None:
             states = self.preprocessor(ops.reshape(states, (-1, *shape)))
-        states = ops.reshape(ops.cast(states, "float32"), (-1, steps, self.state_size))
-        return (states - self.state_offset) * self.state_factor
+        states = ops.reshape(states, (-1, steps, self.state_size))
+        is_double = backend.standardize_dtype(states.dtype) == "float64"
+        # TFLite has no float64 arithmetic, so it is used only where float32 is too coarse.
+        dtype = "float64" if is_double and self._is_far_from_zero() else "float32"
+        states = ops.cast(states, dtype) - ops.cast(self.state_offset, dtype)
+        return ops.cast(states, "float32") * self.state_factor
+
+    def _is_far_from_zero(self) -> bool:
+        """Return whether float32 rounds a state by over a thousandth of a standard deviation."""
+        offset, factor = np.asarray(self.state_offset), np.asarray(self.state_factor)
+        return bool((np.spacing(np.abs(offset.astype("float32"))) * factor > 1e-3).any())
 
     def window(self, window: Mapping[str, Any]) -> dict[str, Any]:
         """Return the input of the network for windows of raw values."""
@@ -115,8 +125,7 @@ class Scaling:
 
         actions = ops.cast(window["actions"], "float32")
         if self.action_low is not None and self.action_high is not None:
-            middle, half = _middle_and_half(self.action_low, self.action_high)
-            actions = (actions - middle) / half
+            actions = _scaled_actions(actions, self.action_low, self.action_high)
         return {
             "states": self.states(window["states"]),
             "actions": actions,
@@ -135,10 +144,44 @@ class Scaling:
         return ops.clip(prediction * half + middle, self.action_low, self.action_high)
 
 
+def _scaled_actions(actions: Any, low: np.ndarray, high: np.ndarray) -> Any:
+    """Scale actions to [-1, 1]. The bounds become exactly -1 and 1, or 0 if they are equal.
+
+    The loss of clipped actions must recognise the bounds, and rounding would move them if they are
+    far from 0.
+    """
+    from keras import ops  # imported here, because sampling windows does not need Keras
+
+    middle, half = _middle_and_half(low, high)
+    below, above = ops.less_equal(actions, low), ops.greater_equal(actions, high)
+    ends = ops.cast(above, "float32") - ops.cast(below, "float32")
+    return ops.where(ops.logical_or(below, above), ends, (actions - middle) / half)
+
+
 def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the middle and half the width of action bounds; 1 instead of a width of 0."""
     middle, half = high / 2 + low / 2, high / 2 - low / 2  # low + high could overflow float32
     return middle, half + (half == 0)
+
+
+def largest_reward_sum(data: OfflineData) -> float:
+    """Return the largest sum of absolute rewards of an episode, which bounds rounding errors."""
+    return max(float(np.abs(each.rewards).sum(dtype="float64")) for each in data.episodes)
+
+
+def within_rounding(difference: Any, largest: Any) -> Any:
+    """Return whether a difference between float32 numbers may be due to their rounding.
+
+    Args:
+        difference: non-negative number or array, such as a standard deviation.
+        largest: largest absolute value of the numbers, with the same shape.
+
+    Example:
+        >>> bool(within_rounding(1.0, largest=1e7)), bool(within_rounding(1.0, largest=1e8))
+        (False, True)
+    """
+    error = np.spacing(np.asarray(largest, "float32")) / 2
+    return difference <= np.maximum(error, np.finfo("float32").tiny)
 
 
 def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:
@@ -149,13 +192,16 @@ def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:
             f"`preprocessor` must be given for observations of the shape {shape}; received None "
             f"for {data.name}. In the training script, use for example `--preprocessor one_hot`."
         )
-    total, squares = np.zeros(shape), np.zeros(shape)
+    total, squares, largest = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    for episode in data.episodes:
+        total += episode.observations[:-1].sum(axis=0, dtype="float64")
+    mean = total / data.steps
+    # A second pass, because mean(x²) - mean(x)² loses all digits if the mean is large.
     for episode in data.episodes:
         states = episode.observations[:-1].astype("float64")
-        total += states.sum(axis=0)
-        squares += (states**2).sum(axis=0)
-    mean = total / data.steps
-    deviation = np.sqrt(np.maximum(squares / data.steps - mean**2, 0.0))
-    # A constant feature is not divided by its deviation, which would amplify rounding errors.
-    factor = np.where(deviation > 1e-6, 1.0 / (deviation + 1e-6), 1.0)
+        squares += ((states - mean) ** 2).sum(axis=0)
+        largest = np.maximum(largest, np.abs(states).max(axis=0))
+    deviation = np.sqrt(squares / data.steps)
+    # Dividing a constant feature by its deviation would amplify rounding errors.
+    factor = 1.0 / np.where(within_rounding(deviation, largest), 1.0, deviation)
     return mean.astype("float32"), factor.astype("float32")

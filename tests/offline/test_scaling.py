@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 from counting_episodes import BOX, offline
 from gymnasium.spaces import Box
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.offline import Episode, OfflineData, Scaling, Windows
+from rrl_tf.offline.scaling import within_rounding
 
 
 def test_scaling_standardises_states_and_inverts_actions():
@@ -45,6 +49,57 @@ def test_a_constant_feature_keeps_its_scale():
     constant = Episode(np.ones((4, 2), "f"), np.zeros((3, 2), "f"), np.ones(3), True, False)
     scaling = Scaling.of(OfflineData("test", (constant,), BOX, "none"))
     assert np.abs(np.asarray(scaling.states(np.full((1, 1, 2), 1.001, "float32")))).max() < 0.01
+
+
+def of_states(states):
+    """Return data of one episode with these states."""
+    states = np.asarray(states)
+    steps = len(states) - 1
+    part = Episode(states, np.zeros((steps, 2), "f"), np.ones(steps), True, False)
+    return OfflineData("test", (part,), BOX, "none")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("mean", "deviation"), [(0, 9e-7), (0, 1e-30), (1e7, 1), (-1e7, 3), (1e30, 1e29)]
+)
+def test_the_unit_of_a_feature_has_no_effect(mean, deviation, dtype):
+    if dtype == "float64" and keras.backend.backend() == "jax":
+        pytest.skip("JAX has no float64")
+    draws = np.random.default_rng(0).normal(mean, deviation, (1001, 2)).astype(dtype)
+    scaling = Scaling.of(of_states(draws))
+    expected = draws[:-1].std(axis=0, dtype="float64")
+    np.testing.assert_allclose(1 / scaling.state_factor.astype("float64"), expected, rtol=1e-6)
+    scaled = np.asarray(scaling.states(draws[None, :-1]))[0].astype("float64")
+    np.testing.assert_allclose(scaled.std(axis=0), 1, rtol=1e-4)
+    np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=0.3 if abs(mean) == 1e7 else 1e-4)
+
+
+@pytest.mark.parametrize("value", [1.0, 0.1, 1e7, 3e-20, -2.5e20])
+def test_a_feature_that_only_differs_by_rounding_is_constant(value):
+    value = np.float32(value)
+    rounded = np.where(np.arange(1001) % 2, value, np.nextafter(value, np.float32(0)))
+    for states in (rounded, np.full(1001, value), value * (1 + 1e-15 * np.sin(np.arange(1001)))):
+        scaling = Scaling.of(of_states(np.stack([states, states], axis=1)))
+        assert scaling.state_factor.tolist() == [1, 1]
+
+
+@given(largest=st.floats(1e-30, 1e30), ulps=st.integers(1, 5))
+def test_rounding_is_half_the_distance_between_float32_numbers(largest, ulps):
+    distance = float(np.spacing(np.float32(largest)))
+    assert within_rounding(0.5 * distance, largest)
+    assert not within_rounding(ulps * distance, largest)
+
+
+@pytest.mark.parametrize(("low", "high"), [(5.099187, 5.230487), (10000.655, 10001.912)])
+def test_the_loss_of_clipped_actions_recognises_bounds_far_from_zero(low, high):
+    low, high = np.full(2, low, "float32"), np.full(2, high, "float32")
+    part = Episode(np.zeros((4, 2)), np.stack([low, high, low]), np.ones(3), True, False)
+    data = OfflineData("test", (part,), Box(low, high), "none")
+    actions = Scaling.of(data).window(Windows(data, 3).windows([0], [2]))["actions"]
+    assert np.asarray(actions)[0].tolist() == [[-1, -1], [1, 1], [-1, -1]]
+    beyond = np.concatenate([9 * np.asarray(actions), np.zeros_like(actions)], axis=-1)
+    assert float(CensoredNormalLoss()(actions, beyond)) == pytest.approx(0, abs=1e-6)
 
 
 def test_observations_that_are_not_vectors_need_a_preprocessor():
