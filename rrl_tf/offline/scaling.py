@@ -75,8 +75,8 @@ class Scaling:
 
         Args:
             data: `OfflineData`.
-            return_scale: number by which returns are divided. None means the largest absolute
-                return.
+            return_scale: number by which returns are divided. None means the `largest_return` of
+                the data, so that the network receives returns from -1 to 1.
             preprocessor, condition: see the attributes.
 
         Raises:
@@ -87,13 +87,12 @@ class Scaling:
         else:
             size = math.prod(preprocessor(data.episodes[0].observations[:1]).shape)
             offset, factor = np.zeros(int(size), "float32"), np.ones(int(size), "float32")
-        returns = data.returns()
-        scale = return_scale if return_scale is not None else np.abs(returns).max() or 1.0
+        scale = largest_return(data, condition) if return_scale is None else float(return_scale)
         low = high = None
         if isinstance(data.action_space, Box):
             low, high = data.action_space.low, data.action_space.high
-        best = float(returns.max())
-        return cls(offset, factor, float(scale), low, high, preprocessor, condition, best)
+        best = float(data.returns().max())
+        return cls(offset, factor, scale, low, high, preprocessor, condition, best)
 
     @property
     def state_size(self) -> int:
@@ -162,6 +161,32 @@ def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.
     """Return the middle and half the width of action bounds; 1 instead of a width of 0."""
     middle, half = high / 2 + low / 2, high / 2 - low / 2  # low + high could overflow float32
     return middle, half + (half == 0)
+
+
+def largest_return(data: OfflineData, condition: str = "return_to_go") -> float:
+    """Return the largest absolute value of the returns that a network receives, or 1 if all are 0.
+
+    Args:
+        data: `OfflineData`.
+        condition: with `"return_to_go"`, the returns-to-go of all steps count; they can be much
+            larger than the returns if rewards have different signs. With `"return"`, only the
+            returns count. Rounding errors of the sums count as 0.
+
+    Example:
+        >>> from gymnasium.spaces import Discrete
+        >>> from rrl_tf.offline import Episode
+        >>> episode = Episode(np.zeros((4, 1)), [0] * 3, [-100.0, 90.0, 20.0], True, False)
+        >>> data = OfflineData("mine", (episode,), Discrete(2), "none")
+        >>> largest_return(data), largest_return(data, "return")
+        (110.0, 10.0)
+    """
+    largest = np.abs(data.returns()).max()
+    if one_of("condition", condition, CONDITIONS) == "return_to_go":
+        # Subtracting past rewards from the return gives exactly the largest return if all rewards
+        # have the same sign. The sums of `returns_to_go` could be rounded differently.
+        later = (each.total - np.cumsum(each.rewards, dtype="float64") for each in data.episodes)
+        largest = max(largest, *(np.abs(returns).max() for returns in later))
+    return 1.0 if within_rounding(largest, largest_reward_sum(data)) else float(largest)
 
 
 def largest_reward_sum(data: OfflineData) -> float:

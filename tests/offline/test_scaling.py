@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.offline import Episode, OfflineData, Scaling, Windows
-from rrl_tf.offline.scaling import within_rounding
+from rrl_tf.offline.scaling import largest_return, within_rounding
 
 
 def test_scaling_standardises_states_and_inverts_actions():
@@ -100,6 +100,57 @@ def test_the_loss_of_clipped_actions_recognises_bounds_far_from_zero(low, high):
     assert np.asarray(actions)[0].tolist() == [[-1, -1], [1, 1], [-1, -1]]
     beyond = np.concatenate([9 * np.asarray(actions), np.zeros_like(actions)], axis=-1)
     assert float(CensoredNormalLoss()(actions, beyond)) == pytest.approx(0, abs=1e-6)
+
+
+def of_rewards(*rewards):
+    """Return data of one episode for each list of rewards."""
+    episodes = tuple(
+        Episode(np.zeros((len(r) + 1, 2), "f"), np.zeros((len(r), 2), "f"), r, True, False)
+        for r in (np.array(each, "float32") for each in rewards)
+    )
+    return OfflineData("test", episodes, BOX, "none")
+
+
+sizes = st.one_of(st.just(0.0), st.floats(1e-3, 100))
+rewards_of_one_sign = st.lists(st.lists(sizes, min_size=1, max_size=30), min_size=1, max_size=4)
+
+
+@given(rewards=rewards_of_one_sign, sign=st.sampled_from([-1, 1]))
+def test_rewards_of_one_sign_have_the_same_scale_as_before(rewards, sign):
+    data = of_rewards(*(sign * np.array(each) for each in rewards))
+    expected = np.abs(data.returns()).max() or 1.0
+    assert Scaling.of(data).return_scale == expected
+    assert Scaling.of(data, condition="return").return_scale == expected
+
+
+@given(
+    rewards=st.lists(
+        st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=9), min_size=1, max_size=4
+    ),
+    condition=st.sampled_from(["return_to_go", "return"]),
+)
+def test_the_returns_that_the_network_receives_are_at_most_1(rewards, condition):
+    data = of_rewards(*rewards)
+    scaling = Scaling.of(data, condition=condition)
+    windows = Windows(data, 9, condition=condition)
+    last = [len(episode) - 1 for episode in data.episodes]
+    inputs = np.asarray(scaling.window(windows.windows(range(len(last)), last))["returns_to_go"])
+    assert np.abs(inputs).max() <= 1 + 1e-6
+    assert abs(scaling.target_return / scaling.return_scale) <= 1 + 1e-6
+
+
+def test_returns_to_go_larger_than_the_returns():
+    data = of_rewards([-100, 100, 0, 0.001])
+    assert largest_return(data) == pytest.approx(100.001)
+    assert largest_return(data, "return") == pytest.approx(0.001, rel=1e-6)
+    assert Scaling.of(data).return_scale == largest_return(data)
+
+
+def test_returns_of_rounding_errors_have_the_scale_1():
+    data = of_rewards([0.1, 0.2, -0.3], [0.0])
+    assert abs(data.returns()[0]) > 0
+    assert Scaling.of(data, condition="return").return_scale == 1
+    assert Scaling.of(of_rewards([0, 0])).return_scale == 1
 
 
 def test_observations_that_are_not_vectors_need_a_preprocessor():

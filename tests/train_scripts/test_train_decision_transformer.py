@@ -384,6 +384,17 @@ def test_return_scale_is_the_largest_return_up_to_1000(tmp_path, preset, rewards
     np.testing.assert_allclose(scaling.return_scale, scale, rtol=1e-6)
 
 
+def test_the_default_return_scale_is_that_of_the_condition(tmp_path):
+    data = load_episodes(write_numbers(tmp_path / "data"))
+    rewards = np.pad(np.array([-100, 100, 0.001], "float32"), (0, 7))
+    episodes = tuple(dataclasses.replace(each, rewards=rewards) for each in data.episodes)
+    data = dataclasses.replace(data, episodes=episodes)
+    total = abs(float(rewards.sum(dtype="float64")))
+    for preset, scale in (("fast", 100.001), ("dense", total)):
+        scaling = script.make_scaling(script.PRESETS[preset], data)
+        assert scaling.return_scale == pytest.approx(scale, rel=1e-5)
+
+
 def test_fine_tuning_without_an_environment_leaves_no_folder(tmp_path):
     data = write_numbers(tmp_path / "data")
     with pytest.raises(InvalidInput, match="fine_tune needs data with an environment; received mi"):
