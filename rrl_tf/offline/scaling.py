@@ -28,7 +28,8 @@ class Scaling:
         state_offset, state_factor: `(S,)`. The input for a state is `(state - offset) * factor`.
         return_scale: number by which returns are divided.
         action_low, action_high: `(A,)`, the bounds of continuous actions, which are scaled to
-            [-1, 1]. None if actions are discrete.
+            [-1, 1]. If they are integers, `action` returns whole numbers. None if actions are
+            discrete.
         preprocessor: function that maps raw observations `(B, ...)` to arrays, which are flattened
             and scaled; for example a `Preprocessor`. None if observations are vectors.
         condition: the return that the network receives at each step: `"return_to_go"`, or
@@ -124,7 +125,7 @@ class Scaling:
 
         actions = ops.cast(window["actions"], "float32")
         if self.action_low is not None and self.action_high is not None:
-            actions = _scaled_actions(actions, self.action_low, self.action_high)
+            actions = _scaled_actions(actions, _floats(self.action_low), _floats(self.action_high))
         return {
             "states": self.states(window["states"]),
             "actions": actions,
@@ -139,8 +140,14 @@ class Scaling:
 
         if self.action_low is None or self.action_high is None:
             return ops.argmax(prediction, axis=-1)
-        middle, half = _middle_and_half(self.action_low, self.action_high)
-        return ops.clip(prediction * half + middle, self.action_low, self.action_high)
+        low, high = _floats(self.action_low), _floats(self.action_high)
+        middle, half = _middle_and_half(low, high)
+        action = ops.clip(prediction * half + middle, low, high)
+        return ops.round(action) if np.asarray(self.action_low).dtype.kind in "iu" else action
+
+
+def _floats(bounds: np.ndarray) -> np.ndarray:
+    return bounds if np.asarray(bounds).dtype.kind == "f" else np.asarray(bounds, "float32")
 
 
 def _scaled_actions(actions: Any, low: np.ndarray, high: np.ndarray) -> Any:

@@ -153,6 +153,18 @@ def test_returns_of_rounding_errors_have_the_scale_1():
     assert Scaling.of(of_rewards([0, 0])).return_scale == 1
 
 
+def test_integer_actions_are_scaled_and_rounded():
+    space = Box(np.array([0, -3]), np.array([10, 3]), dtype=np.int64)
+    actions = np.array([[0, 3], [10, -3], [5, 0]])
+    part = Episode(np.zeros((4, 2)), actions, np.ones(3), True, False)
+    data = OfflineData("test", (part,), space, "none")
+    scaling = Scaling.of(data)
+    scaled = scaling.window(Windows(data, 3).windows([0], [2]))["actions"][0]
+    assert np.asarray(scaled).tolist() == [[-1, 1], [1, -1], [0, 0]]
+    predicted = np.asarray(scaling.action(np.array([[0.39, -9.0], [0.41, 0.4]], "float32")))
+    assert predicted.dtype == "float32" and predicted.tolist() == [[7, -3], [7, 1]]
+
+
 def test_observations_that_are_not_vectors_need_a_preprocessor():
     images = Episode(np.zeros((3, 7, 7)), np.zeros((2, 2), "f"), np.zeros(2), True, False)
     with pytest.raises(InvalidInput, match=r"`preprocessor` must be .*`--preprocessor one_hot`"):

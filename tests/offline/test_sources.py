@@ -150,7 +150,7 @@ def minari_source(folder, storage, extra, dtype="float32"):
 
 
 @pytest.mark.parametrize("storage", ["hdf5", "arrow", "parquet"])
-@pytest.mark.parametrize("dtype", ["float32"])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
 def test_every_minari_format_returns_all_steps(storage, dtype, minari_folder):
     data = load_episodes(minari_source(minari_folder, storage, extra=1, dtype=dtype))
     for i, episode in enumerate(data.episodes):
