@@ -13,7 +13,6 @@ import dataclasses
 from typing import Any, Literal
 
 import keras
-import numpy as np
 
 from rrl_tf.envs import preprocessing
 from rrl_tf.errors import InvalidInput
@@ -24,6 +23,7 @@ from rrl_tf.offline.decision_transformer import (
     train_decision_transformer,
 )
 from rrl_tf.offline.fine_tuning import FineTuningConfig, fine_tune
+from rrl_tf.offline.scaling import largest_return
 from rrl_tf.training.config import (
     MUTABLE,
     require_fraction,
@@ -49,8 +49,8 @@ class Config(DecisionTransformerConfig):
     preprocessor: Literal["standardise", "one_hot"] = "one_hot"
     """How observations become states: standardised vectors, or one-hot codes of a grid."""
     return_scale: float | None = None
-    """Divisor of returns; by default the largest return of the data, at most 1,000, the paper's
-    value for MuJoCo."""
+    """Divisor of returns; by default the largest return, or return-to-go, that the network receives
+    from the data, at most 1,000, the paper's value for MuJoCo."""
     condition: Literal["return_to_go", "return"] = "return_to_go"
     """Return at each step: the return-to-go, or the return of the whole episode."""
 
@@ -281,7 +281,9 @@ def load(config: Config) -> OfflineData:
 def make_scaling(config: Config, data: OfflineData) -> Scaling:
     """Return the scaling of the training episodes."""
     training, _ = config.split(data)
-    largest = min(MAX_RETURN_SCALE, float(np.abs(training.returns()).max())) or None
+    scale = config.return_scale
+    if scale is None:
+        scale = min(MAX_RETURN_SCALE, largest_return(training, config.condition))
     one_hot = config.preprocessor == "one_hot"
     if one_hot and data.observation_space is None:
         raise InvalidInput(
@@ -289,7 +291,7 @@ def make_scaling(config: Config, data: OfflineData) -> Scaling:
             f"received {data.name}"
         )
     preprocessor = preprocessing.one_hot(data.observation_space) if one_hot else None
-    return Scaling.of(training, config.return_scale or largest, preprocessor, config.condition)
+    return Scaling.of(training, scale, preprocessor, config.condition)
 
 
 def make_network(

@@ -219,7 +219,8 @@ def _view(task, env, observation):
         return task.view(env)
     cells = np.asarray(observation)[..., 0].astype("float64")
     cells = cells if task.rows_first else cells.T
-    grey = (255 * (1 - cells / max(1.0, float(cells.max())))).astype("uint8")
+    cells = cells - min(0.0, cells.min())
+    grey = (255 * (1 - cells / (cells.max() or 1.0))).astype("uint8")
     return np.repeat(grey.repeat(32, 0).repeat(32, 1)[..., None], 3, axis=-1)
 
 

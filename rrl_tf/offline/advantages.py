@@ -28,11 +28,14 @@ from rrl_tf._arguments import number_from, positive_int, random_generator
 from rrl_tf._typing import Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import OfflineData
-from rrl_tf.offline.scaling import Scaling
+from rrl_tf.offline.scaling import Scaling, within_rounding
 from rrl_tf.offline.windows import Windows
 
 MAX_WEIGHT = 20.0
 """Upper bound of the weight of a step. A step whose advantage is 0 has the weight 1."""
+MAX_MEAN = 5.0
+"""Largest mean of the returns, in standard deviations, that the value network learns. A larger mean
+is subtracted first, because the network starts at 0 and would not reach it in a few rounds."""
 
 
 def lambda_returns(
@@ -123,14 +126,16 @@ def advantages(
     is_last = np.zeros(len(states), bool)
     is_last[np.cumsum([len(episode) + 1 for episode in data.episodes]) - 1] = True
     returns = lambda_returns(data, np.zeros(len(states)), discount, trace=1.0)
-    scale = float(returns.std()) or 1.0
+    scale, middle = _deviation(returns), float(returns.mean())
+    if abs(middle) <= MAX_MEAN * scale:
+        middle = 0.0
     steps = positive_int("rounds", rounds) * -(-len(returns) // batch_size)
     network = _value_network(states.shape[1], expectile, steps, seed)
     for _ in range(rounds):
         order = rng.permutation(len(returns))
-        inputs, targets = states[~is_last][order], (returns / scale)[order]
+        inputs, targets = states[~is_last][order], ((returns - middle) / scale)[order]
         network.fit(inputs, targets, batch_size=batch_size, shuffle=False, verbose=0)
-        values = scale * network.predict(states, batch_size=4096, verbose=0)[:, 0]
+        values = middle + scale * network.predict(states, batch_size=4096, verbose=0)[:, 0]
         returns = lambda_returns(data, values, discount, trace)
     return returns - values[~is_last]
 
@@ -155,9 +160,15 @@ def advantage_weights(advantages: np.ndarray, power: float) -> np.ndarray:
     References:
         - [Peng et al., 2019](https://arxiv.org/abs/1910.00177), exponential weights
     """
-    deviation = float(np.std(advantages)) or 1.0
-    exponents = number_from("power", power, 0) * np.asarray(advantages) / deviation
+    advantages = np.asarray(advantages)
+    exponents = number_from("power", power, 0) * advantages / _deviation(advantages)
     return np.exp(np.minimum(exponents, np.log(MAX_WEIGHT)))
+
+
+def _deviation(values: np.ndarray) -> float:
+    """Return the standard deviation, or 1 if the values are equal up to rounding."""
+    deviation = float(np.std(values))
+    return 1.0 if within_rounding(deviation, np.abs(values).max()) else deviation
 
 
 def reweight_by_advantage(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -27,7 +27,7 @@ class Episode:
 
     Attributes:
         observations: `(T + 1, ...)`, including the observation after the last step.
-        actions: `(T, A)` floats, or `(T,)` integers if actions are discrete.
+        actions: `(T, A)` numbers, or `(T,)` integers if actions are discrete.
         rewards: `(T,)`.
         terminated: whether the environment ended the episode.
         truncated: whether a time limit or the end of the recording ended it.
@@ -123,6 +123,9 @@ class RecordedEnv(gymnasium.Wrapper):
 class OfflineData:
     """Episodes of one environment.
 
+    Integers become float32 where floats are expected: actions in a `Box`, and observations if other
+    episodes or the observation space have floats.
+
     Attributes:
         name: the source of the episodes, as passed to `load_episodes`.
         episodes: tuple of `Episode`.
@@ -165,6 +168,21 @@ class OfflineData:
                     f"episode 0, {expected}; received {received}"
                 )
             _check_actions(f"{self.name}, episode {i}", episode.actions, self.action_space, *bounds)
+        # A frozen dataclass does not allow normal assignment.
+        object.__setattr__(self, "episodes", tuple(self._with_floats()))
+
+    def _with_floats(self) -> Iterator[Episode]:
+        """Yield the episodes with floats instead of integers where floats are expected."""
+        space = self.observation_space
+        kinds = {episode.observations.dtype.kind for episode in self.episodes}
+        observed = (isinstance(space, Box) and space.dtype.kind == "f") or "f" in kinds
+        for episode in self.episodes:
+            changes = {
+                name: getattr(episode, name).astype("float32")
+                for name, expected in (("observations", observed), ("actions", not self.discrete))
+                if expected and getattr(episode, name).dtype.kind in "iu"
+            }
+            yield dataclasses.replace(episode, **changes) if changes else episode
 
     def __repr__(self) -> str:
         returns, kind = self.returns(), "discrete" if self.discrete else "continuous"
@@ -322,7 +340,8 @@ def _action_bounds(space: Discrete | Box) -> tuple[np.ndarray, np.ndarray]:
 def _check_actions(
     name: str, actions: np.ndarray, space: Discrete | Box, low: np.ndarray, high: np.ndarray
 ) -> None:
-    form, kinds = ("(T,) integers", "iu") if isinstance(space, Discrete) else ("(T, A) floats", "f")
+    is_discrete = isinstance(space, Discrete)
+    form, kinds = ("(T,) integers", "iu") if is_discrete else ("(T, A) floats", "iuf")
     if actions.shape[1:] != space.shape or actions.dtype.kind not in kinds:
         raise InvalidInput(
             f"{name}: actions must be in {space}, {form}; received the dtype {actions.dtype} and "

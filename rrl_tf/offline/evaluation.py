@@ -21,7 +21,7 @@ from rrl_tf._arguments import number_from
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
 from rrl_tf.offline.episodes import OfflineData
-from rrl_tf.offline.scaling import Scaling
+from rrl_tf.offline.scaling import Scaling, within_rounding
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.offline.windows import Windows
 from rrl_tf.training.run import Run
@@ -40,16 +40,19 @@ WEIGHTS = {
 def default_targets(returns: np.ndarray) -> tuple[float, ...]:
     """Return five evenly spaced target returns, from the worst to the best recorded return.
 
+    If all returns are equal up to rounding, there is one target.
+
     Example:
         >>> default_targets(np.array([0.0, 10.0, 4.0]))
         (0.0, 2.5, 5.0, 7.5, 10.0)
     """
     low, high = float(returns.min()), float(returns.max())
+    if within_rounding(high - low, max(abs(low), abs(high))):
+        return (high,)
     exact = [low + fraction * (high - low) for fraction in (0, 0.25, 0.5, 0.75, 1)]
     rounded = [float(f"{target:.3g}") for target in exact]
     # Three digits cannot separate targets such as -100,050 and -100,010.
-    targets = rounded if len(set(rounded)) == len(exact) else exact
-    return tuple(dict.fromkeys(targets))
+    return tuple(rounded if len(set(rounded)) == len(exact) else exact)
 
 
 def check_network(data: OfflineData, network: keras.Model, scaling: Scaling) -> None:

@@ -53,7 +53,8 @@ def exploring(
             clips the result to the action bounds, so that many actions are exactly at a bound.
             `"tanh"` adds normal noise before a tanh that maps to the action bounds, as in SAC.
         level: with `"random"`, the fraction of random actions. Otherwise, the standard deviation of
-            the noise, where 1 is half the interval between the bounds.
+            the noise, where 1 is half the interval between the bounds. Noisy actions are rounded
+            if the space has integers.
     """
     if noise == "random":
         space.seed(int(rng.integers(2**31)))
@@ -78,6 +79,8 @@ def exploring(
             scaled = (mean - middle) / np.where(half > 0, half, 1.0)
             scaled = np.arctanh(np.clip(scaled, -MAX_TANH_MEAN, MAX_TANH_MEAN))
             action = middle + half * np.tanh(scaled + normal)
+        if space.dtype.kind in "iu":
+            return np.clip(np.rint(action), low, high).astype(space.dtype)
         return np.clip(action.astype(space.dtype), space.low, space.high)
 
     return act
@@ -93,7 +96,7 @@ def _random_action(
     if rng.random() < level or policy is None:
         return space.sample()
     action = policy(observation)
-    if isinstance(space, Box) and np.shape(action) == space.shape:
+    if isinstance(space, Box) and space.dtype.kind == "f" and np.shape(action) == space.shape:
         return np.clip(action, space.low, space.high).astype(space.dtype)
     return action
 
@@ -296,15 +299,13 @@ def _check_env(env: gymnasium.Env) -> gymnasium.Env:
             f"{name} must be registered with a string such as 'my_envs:MyEnv', so that others can "
             f"make it; received the entry point {env.spec.entry_point}"
         )
-    observations, actions = env.observation_space, env.action_space
+    observations = env.observation_space
     if observations.shape is None or 0 in observations.shape:
         raise InvalidInput(
             f"{name} must have array observations, for instance with "
             f"gymnasium.wrappers.FlattenObservation; received {observations}"
         )
-    check_action_space(name, actions)
-    if isinstance(actions, Box) and actions.dtype.kind != "f":
-        raise InvalidInput(f"{name}: continuous actions must be floats; received {actions}")
+    check_action_space(name, env.action_space)
     return env
 
 

@@ -35,12 +35,14 @@ def load_episodes(source: str) -> OfflineData:
 
             - `"minari:ID"`, such as `minari:mujoco/walker2d/medium-v0`, or `"minari:FOLDER"` with
               the path of a Minari dataset. Minari downloads the dataset if it is not on this
-              machine.
+              machine. Every storage format of Minari (hdf5, arrow, parquet) must contain the
+              observation after the last action.
             - `"tfds:NAME"`, such as `tfds:d4rl_mujoco_walker2d/v2-medium`, or `"tfds:FOLDER"` with
               the path of a prepared version. Any dataset in RLDS format is supported.
 
             RLDS does not store the action space. Integer actions must start at 0, and float actions
-            must be in [-1, 1], as in D4RL.
+            must be in [-1, 1], as in D4RL. If the observation after the last action is missing, the
+            last observation is repeated.
 
     Raises:
         InvalidInput: if the dataset does not exist, if the package that reads it is not installed,
@@ -111,12 +113,27 @@ def _check_minari_id(source: str, name: str) -> None:
 
 def _minari_episodes(source, dataset):
     episodes = iter(dataset.iterate_episodes())
+    details = iter(dataset.storage.get_episode_metadata(dataset.episode_indices))
     for number in dataset.episode_indices:
         name = f"{source}, episode {number}"
         with _read_errors(f"{name} of {len(dataset)}"):
             part = next(episodes)
             terminated = bool(part.terminations[-1:].any())
+            steps = int(next(details).get("total_steps", len(part.rewards)))
+        _check_length(name, part.observations, len(part.rewards), steps)
         yield _episode(name, part.observations, part.actions, part.rewards, terminated)
+
+
+def _check_length(name, observations, length, steps):
+    """Raise `InvalidInput` unless there is an observation after the last recorded step.
+
+    Minari's arrow and parquet formats assume it, and otherwise return other steps than recorded.
+    """
+    if isinstance(observations, np.ndarray) and (len(observations) != steps + 1 or length != steps):
+        raise InvalidInput(
+            f"{name}: an episode of {steps} recorded steps must have {steps + 1} observations, one "
+            f"of them after the last action; received {len(observations)}"
+        )
 
 
 def _read_tfds(source: str, name: str) -> OfflineData:

@@ -88,7 +88,7 @@ class TrajectoryPolicy:
             rewards: `(E,)`, rewards of the previous actions; ignored in the first step.
 
         Returns:
-            `(E,)` or `(E, A)`.
+            `(E,)`, or `(E, A)` with the dtype of integer bounds, otherwise float32.
 
         Raises:
             InvalidInput: if `begin` was not called, or if the number of observations or rewards is
@@ -100,6 +100,9 @@ class TrajectoryPolicy:
         actions = self._act(steps.window(), self._noise(len(observations))).numpy()
         steps.choose(actions)
         self._shape = observations.shape[1:]
+        low = self.scaling.action_low
+        if low is not None and np.asarray(low).dtype.kind in "iu":
+            return actions.astype(low.dtype)
         return actions
 
     def keep(self, rows: np.ndarray) -> None:

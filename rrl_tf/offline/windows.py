@@ -16,7 +16,7 @@ import numpy as np
 from rrl_tf._arguments import number_from, one_of, positive_int
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import OfflineData
-from rrl_tf.offline.scaling import CONDITIONS, Scaling
+from rrl_tf.offline.scaling import CONDITIONS, Scaling, largest_reward_sum, within_rounding
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -99,7 +99,8 @@ class Windows:
         if sampling == "returns":
             returns = self.data.returns()
             low, high = returns.min(), returns.max()
-            scaled = (returns - low) / (high - low) if high > low else np.ones_like(returns)
+            is_equal = within_rounding(high - low, largest_reward_sum(self.data))
+            scaled = np.ones_like(returns) if is_equal else (returns - low) / (high - low)
             return np.repeat(scaled**return_power, self._lengths)
         skipped = np.minimum(self._lengths, self.context_length) - 1  # these windows have padding
         weights = np.repeat(1 / (self._lengths - skipped), self._lengths)

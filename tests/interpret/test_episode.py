@@ -235,3 +235,15 @@ def test_every_exported_name_is_an_object_of_its_module():
     for _ in range(2):  # the second time its modules are attributes of the package
         for name in rrl_tf.interpret.__all__:
             assert getattr(rrl_tf.interpret, name).__name__ == name
+
+
+@pytest.mark.parametrize(("unit", "offset"), [(1.0, 0.0), (200.0, 0.0), (1e-6, 0.0), (1.0, -2.0)])
+def test_the_grey_view_does_not_depend_on_the_unit_of_the_cells(unit, offset):
+    cells = unit * (np.array([[0.0, 1.0], [2.0, 0.5]])[..., None] + offset)
+    view = episode_module._view(
+        dataclasses.replace(task(), view=None, rows_first=True), None, cells
+    )
+    shades = view[::32, ::32, 0].astype(int)
+    assert shades[1, 0] < shades[0, 1] < shades[1, 1] < shades[0, 0] == 255
+    if not offset:
+        assert shades.tolist() == [[255, 127], [0, 191]]

@@ -55,6 +55,10 @@ def test_advantage_weights_are_exponential_and_at_most_20():
     weights = advantage_weights(values, power=2.0)
     np.testing.assert_allclose(weights, np.minimum(np.exp(2 * values / values.std()), 20))
     assert advantage_weights(np.zeros(3), power=2.0).tolist() == [1, 1, 1]
+    equal = advantage_weights(np.array([0.1 + 0.2, 0.3, -0.3]) + 0.3, power=2.0)
+    assert equal[0] == pytest.approx(equal[1], rel=1e-9)
+    rounded = advantage_weights(np.array([0.1 + 0.2, 0.3]), power=2.0)
+    np.testing.assert_allclose(rounded, np.exp(0.6))
     with pytest.raises(InvalidInput, match="power must be at least 0"):
         advantage_weights(values, power=-1.0)
 
@@ -72,8 +76,8 @@ def test_expectile_loss_weights_errors_by_their_sign(targets, prediction, expect
     assert ours == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def two_actions(count=400):
-    """Episodes of one step, whose reward is 10 times the state plus the action."""
+def two_actions(count=400, by_state=10.0, offset=0.0):
+    """Episodes of one step, whose reward is `by_state` times the state plus action and offset."""
     rng = np.random.default_rng(0)
     data = offline([1] * count)
     episodes = []
@@ -82,7 +86,7 @@ def two_actions(count=400):
         changes = {
             "observations": np.array([[state, 0.0], [0.0, 0.0]], "float32"),
             "actions": np.array([[action, 0.0]], "float32"),
-            "rewards": np.array([10 * state + action], "float32"),
+            "rewards": np.array([by_state * state + action + offset], "float32"),
         }
         episodes.append(dataclasses.replace(episode, **changes))
     return dataclasses.replace(data, episodes=tuple(episodes))
@@ -95,6 +99,24 @@ def test_advantages_depend_on_the_action_and_not_on_the_state():
     states = np.array([episode.observations[0, 0] for episode in data.episodes])
     assert found[taken == 1].mean() - found[taken == 0].mean() == pytest.approx(1.0, abs=0.2)
     assert abs(np.corrcoef(found - taken, states)[0, 1]) < 0.5
+
+
+@pytest.mark.parametrize("offset", [0.0, 30.0, -1000.0])
+def test_an_offset_of_the_rewards_does_not_hide_the_better_action(offset):
+    data = two_actions(2000, by_state=1.0, offset=offset)
+    found = advantages(data, Scaling.of(data))
+    taken = np.array([episode.actions[0, 0] for episode in data.episodes])
+    assert found[taken == 1].mean() - found[taken == 0].mean() == pytest.approx(1.0, abs=0.2)
+    weights = advantage_weights(found, power=2.0)
+    assert weights[taken == 1].mean() > 10 * weights[taken == 0].mean()
+
+
+def test_advantages_of_equal_returns_are_small():
+    data = two_actions(20, by_state=0.0)
+    rewards = (np.array([np.float32(0.1) * (3 + 1e-16 * i)]) for i in range(20))
+    episodes = (dataclasses.replace(e, rewards=r) for e, r in zip(data.episodes, rewards))
+    data = dataclasses.replace(data, episodes=tuple(episodes))
+    assert np.abs(advantages(data, Scaling.of(data))).max() < 1
 
 
 def test_advantages_depend_on_the_seed_only():

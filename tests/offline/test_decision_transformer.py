@@ -234,7 +234,7 @@ def other_ends(data):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data, scaling: {"data": other_ends(data)}, "dataset is "),
+        (lambda data, scaling: {"data": other_ends(data)}, "dataset was "),
         (
             lambda data, scaling: {"scaling": dataclasses.replace(scaling, return_scale=7.0)},
             r"scaling\.return_scale was '[0-9]+' and is now '7'",

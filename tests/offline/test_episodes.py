@@ -1,5 +1,7 @@
 """Episodes and data sets of episodes: values, splits and errors."""
 
+import dataclasses
+
 import gymnasium
 import numpy as np
 import pytest
@@ -109,6 +111,28 @@ def with_action(value, step, discrete=False):
 def test_invalid_data_are_errors(episodes, space, message):
     with pytest.raises(InvalidInput, match=message):
         OfflineData("test", episodes, space, "none")
+
+
+def with_dtypes(*dtypes):
+    """Return one episode for each pair of dtypes of observations and actions."""
+    return tuple(
+        Episode(np.ones((3, 2), state), np.ones((2, 2), action), np.ones(2, int), True, False)
+        for state, action in dtypes
+    )
+
+
+def test_integers_become_floats_where_floats_are_expected():
+    whole = gymnasium.spaces.Box(0, 4, (2,), "int64")
+    mixed = OfflineData("test", with_dtypes(("int64", "uint8"), ("float32", "float64")), whole, "")
+    for part, kind in zip(mixed.episodes, ("float32", "float64")):
+        assert part.observations.dtype == "float32" and part.actions.dtype == kind
+        assert part.observations.tolist() == [[1, 1]] * 3
+    parts = with_dtypes(("uint8", "float32"))
+    assert OfflineData("test", parts, BOX, "none").episodes[0] is parts[0]
+    declared = OfflineData("test", parts, BOX, "none", observation_space=BOX)
+    assert declared.episodes[0].observations.dtype == "float32"
+    with pytest.raises(InvalidInput, match="received 9 in dimension 0 of step 0"):
+        OfflineData("test", (dataclasses.replace(parts[0], actions=np.full((2, 2), 9)),), whole, "")
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-20, 1e20])

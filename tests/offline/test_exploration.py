@@ -53,6 +53,17 @@ def test_a_dimension_with_equal_bounds_keeps_its_value():
             assert space.contains(action) and action[1] == 0.5
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint8"])
+def test_noisy_integer_actions_are_rounded(dtype):
+    space, rng = Box(0, 10, (2,), dtype), np.random.default_rng(0)
+    for noise in ("clipped", "tanh"):
+        action = exploring(lambda o: np.array([2.6, 9.7]), space, rng, noise, 0.0)(None)
+        assert action.dtype == dtype and action.tolist() == [3, 10]
+        act = exploring(None, space, rng, noise, 1.0)
+        actions = np.array([act(None) for _ in range(100)])
+        assert actions.min() == 0 and actions.max() == 10 and all(map(space.contains, actions))
+
+
 @given(space=spaces, place=places)
 def test_level_0_plays_the_policy(space, place):
     mean = action_at(space, place)
@@ -88,5 +99,5 @@ def test_level_is_the_fraction_of_random_actions(level, seed):
 @pytest.mark.parametrize("space", [Discrete(3), Dict({"a": Box(0, 1)}), Box(-np.inf, 1, (2,))])
 def test_noise_needs_bounds(space):
     for noise in ("clipped", "tanh"):
-        with pytest.raises(InvalidInput, match="a bounded Box of vectors; received"):
+        with pytest.raises(InvalidInput, match="a bounded Box of vectors for noise; received"):
             exploring(None, space, np.random.default_rng(0), noise, 1.0)

@@ -271,16 +271,27 @@ box, discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
         ),
         ({"actions": discrete(2, start=1)}, r"starts at 0.*; received Discrete\(2, start=1\)"),
         ({"actions": box(-np.inf, np.inf, (2,))}, r"bounded Box .*; received Box\(-inf, inf"),
-        (
-            {"actions": box(0, 9, (2,), "int64")},
-            r"continuous actions must be floats; received Box.* int64\)",
-        ),
     ],
 )
 def test_spaces_that_load_episodes_does_not_support_are_errors(tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
         record_episodes(tmp_path / "data", "me/g-v0", lambda: Custom(**changes), [RANDOM], 10**9)
     assert not (tmp_path / "data").exists()
+
+
+def test_integer_actions_are_recorded_and_loaded_as_floats(tmp_path):
+    space = box(0, 9, (2,), "int64")
+    players = [Player("any", noise="clipped", level=1.0), RANDOM]
+    folder = record_episodes(tmp_path, "me/w-v0", lambda: Custom(actions=space), players, 2)
+    data = load_episodes(f"minari:{folder}")
+    assert data.action_space == space
+    actions = np.concatenate([episode.actions for episode in data.episodes])
+    assert actions.dtype == "float32" and (actions == np.rint(actions)).all()
+    rounded = [Player("fraction", lambda: lambda observation: np.array([1.9, 0.0]))]
+    with pytest.raises(
+        InvalidInput, match=r"fraction must return actions in Box.*; received .*1.9"
+    ):
+        record_episodes(tmp_path, "me/f-v0", lambda: Custom(actions=space), rounded, 2)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +351,7 @@ def changed_cart_pole(**options):
 @pytest.mark.parametrize(
     ("level", "make_env", "message"),
     [
-        (0.505, cart_pole, r"mine \(49.5% random\).*received .*mine \(50.5% random\)"),
+        (0.505, cart_pole, r"mine \(50.5% random\); received .*mine \(49.5% random\)"),
         (0.495, changed_cart_pole(max_episode_steps=5), "CartPole-v1 with max_episode_steps=5,"),
         (0.495, changed_cart_pole(sutton_barto_reward=True), "with sutton_barto_reward=True,"),
     ],

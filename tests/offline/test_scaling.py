@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 from counting_episodes import BOX, offline
 from gymnasium.spaces import Box
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.offline import Episode, OfflineData, Scaling, Windows
+from rrl_tf.offline.scaling import largest_return, within_rounding
 
 
 def test_scaling_standardises_states_and_inverts_actions():
@@ -45,6 +49,120 @@ def test_a_constant_feature_keeps_its_scale():
     constant = Episode(np.ones((4, 2), "f"), np.zeros((3, 2), "f"), np.ones(3), True, False)
     scaling = Scaling.of(OfflineData("test", (constant,), BOX, "none"))
     assert np.abs(np.asarray(scaling.states(np.full((1, 1, 2), 1.001, "float32")))).max() < 0.01
+
+
+def of_states(states):
+    """Return data of one episode with these states."""
+    states = np.asarray(states)
+    steps = len(states) - 1
+    part = Episode(states, np.zeros((steps, 2), "f"), np.ones(steps), True, False)
+    return OfflineData("test", (part,), BOX, "none")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("mean", "deviation"), [(0, 9e-7), (0, 1e-30), (1e7, 1), (-1e7, 3), (1e30, 1e29)]
+)
+def test_the_unit_of_a_feature_has_no_effect(mean, deviation, dtype):
+    if dtype == "float64" and keras.backend.backend() == "jax":
+        pytest.skip("JAX has no float64")
+    draws = np.random.default_rng(0).normal(mean, deviation, (1001, 2)).astype(dtype)
+    scaling = Scaling.of(of_states(draws))
+    expected = draws[:-1].std(axis=0, dtype="float64")
+    np.testing.assert_allclose(1 / scaling.state_factor.astype("float64"), expected, rtol=1e-6)
+    scaled = np.asarray(scaling.states(draws[None, :-1]))[0].astype("float64")
+    np.testing.assert_allclose(scaled.std(axis=0), 1, rtol=1e-4)
+    np.testing.assert_allclose(scaled.mean(axis=0), 0, atol=0.3 if abs(mean) == 1e7 else 1e-4)
+
+
+@pytest.mark.parametrize("value", [1.0, 0.1, 1e7, 3e-20, -2.5e20])
+def test_a_feature_that_only_differs_by_rounding_is_constant(value):
+    value = np.float32(value)
+    rounded = np.where(np.arange(1001) % 2, value, np.nextafter(value, np.float32(0)))
+    for states in (rounded, np.full(1001, value), value * (1 + 1e-15 * np.sin(np.arange(1001)))):
+        scaling = Scaling.of(of_states(np.stack([states, states], axis=1)))
+        assert scaling.state_factor.tolist() == [1, 1]
+
+
+@given(largest=st.floats(1e-30, 1e30), ulps=st.integers(1, 5))
+def test_rounding_is_half_the_distance_between_float32_numbers(largest, ulps):
+    distance = float(np.spacing(np.float32(largest)))
+    assert within_rounding(0.5 * distance, largest)
+    assert not within_rounding(ulps * distance, largest)
+
+
+@pytest.mark.parametrize(("low", "high"), [(5.099187, 5.230487), (10000.655, 10001.912)])
+def test_the_loss_of_clipped_actions_recognises_bounds_far_from_zero(low, high):
+    low, high = np.full(2, low, "float32"), np.full(2, high, "float32")
+    part = Episode(np.zeros((4, 2)), np.stack([low, high, low]), np.ones(3), True, False)
+    data = OfflineData("test", (part,), Box(low, high), "none")
+    actions = Scaling.of(data).window(Windows(data, 3).windows([0], [2]))["actions"]
+    assert np.asarray(actions)[0].tolist() == [[-1, -1], [1, 1], [-1, -1]]
+    beyond = np.concatenate([9 * np.asarray(actions), np.zeros_like(actions)], axis=-1)
+    assert float(CensoredNormalLoss()(actions, beyond)) == pytest.approx(0, abs=1e-6)
+
+
+def of_rewards(*rewards):
+    """Return data of one episode for each list of rewards."""
+    episodes = tuple(
+        Episode(np.zeros((len(r) + 1, 2), "f"), np.zeros((len(r), 2), "f"), r, True, False)
+        for r in (np.array(each, "float32") for each in rewards)
+    )
+    return OfflineData("test", episodes, BOX, "none")
+
+
+sizes = st.one_of(st.just(0.0), st.floats(1e-3, 100))
+rewards_of_one_sign = st.lists(st.lists(sizes, min_size=1, max_size=30), min_size=1, max_size=4)
+
+
+@given(rewards=rewards_of_one_sign, sign=st.sampled_from([-1, 1]))
+def test_rewards_of_one_sign_have_the_same_scale_as_before(rewards, sign):
+    data = of_rewards(*(sign * np.array(each) for each in rewards))
+    expected = np.abs(data.returns()).max() or 1.0
+    assert Scaling.of(data).return_scale == expected
+    assert Scaling.of(data, condition="return").return_scale == expected
+
+
+@given(
+    rewards=st.lists(
+        st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=9), min_size=1, max_size=4
+    ),
+    condition=st.sampled_from(["return_to_go", "return"]),
+)
+def test_the_returns_that_the_network_receives_are_at_most_1(rewards, condition):
+    data = of_rewards(*rewards)
+    scaling = Scaling.of(data, condition=condition)
+    windows = Windows(data, 9, condition=condition)
+    last = [len(episode) - 1 for episode in data.episodes]
+    inputs = np.asarray(scaling.window(windows.windows(range(len(last)), last))["returns_to_go"])
+    assert np.abs(inputs).max() <= 1 + 1e-6
+    assert abs(scaling.target_return / scaling.return_scale) <= 1 + 1e-6
+
+
+def test_returns_to_go_larger_than_the_returns():
+    data = of_rewards([-100, 100, 0, 0.001])
+    assert largest_return(data) == pytest.approx(100.001)
+    assert largest_return(data, "return") == pytest.approx(0.001, rel=1e-6)
+    assert Scaling.of(data).return_scale == largest_return(data)
+
+
+def test_returns_of_rounding_errors_have_the_scale_1():
+    data = of_rewards([0.1, 0.2, -0.3], [0.0])
+    assert abs(data.returns()[0]) > 0
+    assert Scaling.of(data, condition="return").return_scale == 1
+    assert Scaling.of(of_rewards([0, 0])).return_scale == 1
+
+
+def test_integer_actions_are_scaled_and_rounded():
+    space = Box(np.array([0, -3]), np.array([10, 3]), dtype=np.int64)
+    actions = np.array([[0, 3], [10, -3], [5, 0]])
+    part = Episode(np.zeros((4, 2)), actions, np.ones(3), True, False)
+    data = OfflineData("test", (part,), space, "none")
+    scaling = Scaling.of(data)
+    scaled = scaling.window(Windows(data, 3).windows([0], [2]))["actions"][0]
+    assert np.asarray(scaled).tolist() == [[-1, 1], [1, -1], [0, 0]]
+    predicted = np.asarray(scaling.action(np.array([[0.39, -9.0], [0.41, 0.4]], "float32")))
+    assert predicted.dtype == "float32" and predicted.tolist() == [[7, -3], [7, 1]]
 
 
 def test_observations_that_are_not_vectors_need_a_preprocessor():

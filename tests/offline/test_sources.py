@@ -123,6 +123,56 @@ def test_a_mistyped_folder_is_not_downloaded(minari_folder, monkeypatch):
         load_episodes("minari:mujoco/walker2d/medium-v0")
 
 
+def minari_source(folder, storage, extra, dtype="float32"):
+    """Write two episodes of three steps and 3 + `extra` observations in a format of Minari."""
+    import minari
+
+    end = np.arange(3) == 2
+    buffers = [
+        minari.data_collector.EpisodeBuffer(
+            id=i,
+            observations=np.arange(3.0 + extra, dtype="float32")[:, None],
+            actions=np.array([[0, 2], [1, 1], [2, i]], dtype),
+            rewards=np.arange(1, 4),
+            terminations=end & (i == 1),
+            truncations=end & (i == 0),
+        )
+        for i in range(2)
+    ]
+    minari.create_dataset_from_buffers(
+        "tests/small-v0",
+        buffers,
+        observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (1,), "float32"),
+        action_space=gymnasium.spaces.Box(0, 4, (2,), dtype),
+        data_format=storage,
+    )
+    return f"minari:{folder}/tests/small-v0"
+
+
+@pytest.mark.parametrize("storage", ["hdf5", "arrow", "parquet"])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
+def test_every_minari_format_returns_all_steps(storage, dtype, minari_folder):
+    data = load_episodes(minari_source(minari_folder, storage, extra=1, dtype=dtype))
+    for i, episode in enumerate(data.episodes):
+        assert episode.observations[:, 0].tolist() == [0, 1, 2, 3]
+        assert episode.actions.tolist() == [[0, 2], [1, 1], [2, i]]
+        assert episode.actions.dtype == "float32"
+        assert episode.rewards.tolist() == [1, 2, 3]
+        assert (episode.terminated, episode.truncated) == (i == 1, i == 0)
+    assert data.action_space.dtype == dtype
+
+
+@pytest.mark.parametrize("storage", ["hdf5", "arrow", "parquet"])
+@pytest.mark.parametrize("extra", [0, 2])
+def test_minari_data_without_exactly_one_final_observation_is_an_error(
+    storage, extra, minari_folder
+):
+    source = minari_source(minari_folder, storage, extra)
+    message = f"an episode of 3 recorded steps must have 4 observations, .* received {3 + extra}"
+    with pytest.raises(InvalidInput, match=f"{source}, episode 0: {message}"):
+        load_episodes(source)
+
+
 def remove(name):
     def change(folder):
         with h5py.File(folder / "main_data.hdf5", "a") as file:

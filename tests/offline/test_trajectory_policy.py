@@ -197,3 +197,26 @@ def test_rewards_must_be_one_per_episode_after_the_first_step(policy, wrong):
 def test_play_episodes_needs_one_seed_per_environment(policy, envs, seeds):
     with pytest.raises(InvalidInput, match=r"one seed per environment; received"):
         play_episodes(policy, envs, 0.0, seeds)
+
+
+class Whole(Countdown):
+    """Accepts integer actions only."""
+
+    action_space = gymnasium.spaces.Box(-2, 6, (A,), "int32")
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return super().step(action)
+
+
+def test_actions_of_integer_bounds_are_integers():
+    bounds = Whole.action_space.low, Whole.action_space.high
+    model = transformer()
+    whole = dataclasses.replace(scaling(), action_low=bounds[0], action_high=bounds[1])
+    played, env = [], Whole()
+    for each in (whole, scaling()):
+        play_episodes(TrajectoryPolicy(model, each), [env], 5.0, [1])
+        played.append(env.actions[0])
+        env = Countdown()
+    np.testing.assert_array_equal(played[0], np.rint(played[1]))
+    play_episodes(TrajectoryPolicy(model, whole, exploration=0.5), [Whole()], 5.0, [9])

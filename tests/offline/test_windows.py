@@ -1,5 +1,7 @@
 """Windows of episodes, sampled for training and kept while a policy acts."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -241,3 +243,16 @@ def test_keep_does_not_change_the_remaining_episodes(episodes, steps, seed):
 def test_invalid_arguments_are_errors(options, message):
     with pytest.raises(InvalidInput, match=message):
         Windows(offline([3]), **{"context_length": 3, **options})
+
+
+def test_returns_that_only_differ_by_rounding_are_equally_likely():
+    rewards = (np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.2, 0.1]))
+    episodes = tuple(
+        dataclasses.replace(offline([3]).episodes[0], rewards=each) for each in rewards
+    )
+    data = dataclasses.replace(offline([3]), episodes=episodes)
+    assert data.returns()[0] != data.returns()[1]
+    batches = (Windows(data, 3, sampling).batch(200, seed=0) for sampling in ("returns", "steps"))
+    by_return, by_step = batches
+    for name, values in by_step.items():
+        np.testing.assert_array_equal(by_return[name], values)

@@ -190,11 +190,11 @@ def test_preset_dense_learns_discrete_actions(recorded, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*at their bounds")
 def test_noise_scales_need_a_distribution(recorded_torques, tmp_path):
     config = tiny(recorded_torques, tmp_path, noise_scales=(0.0, 1.0), **QUICK)
-    with pytest.raises(InvalidInput, match="noise_scales need a distribution"):
+    with pytest.raises(InvalidInput, match="`noise_scales` must be empty for a network without"):
         script.main(config)
     assert not list(tmp_path.iterdir())
     for scale in (-1.0, 2.0, float("nan")):
-        with pytest.raises(InvalidInput, match="noise_scales must be from 0 to 1; received"):
+        with pytest.raises(InvalidInput, match="`noise_scales` must be from 0 to 1; received"):
             dataclasses.replace(config, noise_scales=(0.0, scale))
 
 
@@ -238,7 +238,7 @@ def test_default_name_has_preset_data_and_seed():
         ({"batch_size": 0}, "`batch_size` must be greater than 0"),
         ({"best_fraction": 0.0}, "`best_fraction` must be greater than 0"),
         ({"held_out": 1.5}, "`held_out` must be from 0 to 1"),
-        ({"targets": (float("nan"),)}, "targets must be finite"),
+        ({"targets": (float("nan"),)}, "`targets` must be finite"),
         ({"return_scale": float("nan")}, "`return_scale` must be greater than 0; received nan"),
         ({"dropout": float("nan")}, "`dropout` must be from 0 to 1; received nan"),
         ({"dropout": 1.0}, r"dropout. must be in \[0, 1\); received 1"),
@@ -251,7 +251,7 @@ def test_default_name_has_preset_data_and_seed():
             "`weight_decay` must be at least 0 and finite; received nan",
         ),
         ({"schedule": "cosine"}, "`warmup_steps` must be less than the 4 steps"),
-        ({"data": "nowhere"}, "a source must be minari:ID"),
+        ({"data": "nowhere"}, "`source` must be minari:ID"),
         ({"held_out": 0.99}, "must have more episodes .* received 8"),
         ({"network": "nope"}, "nope"),
         ({"preprocessor": "one_hot"}, "codes"),
@@ -327,7 +327,7 @@ def test_another_recording_under_the_name_of_doorkey_is_an_error(tmp_path, monke
         )
     )
     config = dataclasses.replace(script.DOORKEY, runs=str(tmp_path / "trained"))
-    with pytest.raises(InvalidInput, match=r"holds 2 episodes .* in CartPole-v1"):
+    with pytest.raises(InvalidInput, match=r"received 2 episodes .* in CartPole-v1"):
         script.main(config)
     assert not (tmp_path / "trained").exists()
 
@@ -344,7 +344,7 @@ def test_run_resumes_with_its_own_episodes_and_schedule_only(recorded, tmp_path)
     again = collect_dataset.Config("CartPole-v1", ("random",), episodes=8, seed=1)
     again = dataclasses.replace(again, folder=str(tmp_path / "others"))
     collect_dataset.main(again).rename(data)
-    with pytest.raises(InvalidInput, match="dataset is"):
+    with pytest.raises(InvalidInput, match="dataset was"):
         script.main(config)
 
 
@@ -382,6 +382,17 @@ def test_return_scale_is_the_largest_return_up_to_1000(tmp_path, preset, rewards
     config = dataclasses.replace(script.PRESETS[preset], data=source, return_scale=given)
     scaling = script.make_scaling(config, load_episodes(source))
     np.testing.assert_allclose(scaling.return_scale, scale, rtol=1e-6)
+
+
+def test_the_default_return_scale_is_that_of_the_condition(tmp_path):
+    data = load_episodes(write_numbers(tmp_path / "data"))
+    rewards = np.pad(np.array([-100, 100, 0.001], "float32"), (0, 7))
+    episodes = tuple(dataclasses.replace(each, rewards=rewards) for each in data.episodes)
+    data = dataclasses.replace(data, episodes=episodes)
+    total = abs(float(rewards.sum(dtype="float64")))
+    for preset, scale in (("fast", 100.001), ("dense", total)):
+        scaling = script.make_scaling(script.PRESETS[preset], data)
+        assert scaling.return_scale == pytest.approx(scale, rel=1e-5)
 
 
 def test_fine_tuning_without_an_environment_leaves_no_folder(tmp_path):
