@@ -263,7 +263,8 @@ class ReplayBuffer:
             self._write(before, {"over": over})
         self._write(self._block(0), columns)
         complete = self._block(self.n_step - 1)
-        weight = self._copies(complete) * self._largest_priority**self.priority_exponent
+        largest = self._largest_priority**self.priority_exponent
+        weight = self._limited(self._copies(complete) * largest)
         # While fewer than n steps are stored, this block is still empty.
         begins = self._added + 1 - self.n_step
         may_begin = (begins >= 0) & (begins % self.period == 0)
@@ -406,15 +407,25 @@ class ReplayBuffer:
     def _set_priorities(self, index: Tensor, error: Tensor) -> None:
         """Set the priorities of rows from their temporal-difference errors.
 
+        A row whose error is nan or infinite keeps its priority. In half precision, Q values of some
+        rows can overflow for a few updates, and all rows must remain drawable.
+
         Args:
             index: `(B,)` row indices that `sample` returned.
             error: `(B,)` errors.
         """
         if self.priority_exponent == 0:
             return
-        priority = tf.abs(error) + 1e-6
-        self._write(index, {"weight": self._copies(index) * priority**self.priority_exponent})
+        is_finite = tf.math.is_finite(error)
+        priority = tf.where(is_finite, tf.abs(error), 0.0) + 1e-6
+        weight = self._limited(self._copies(index) * priority**self.priority_exponent)
+        weight = tf.where(is_finite, weight, self._read("weight", index))
+        self._write(index, {"weight": weight})
         self._largest_priority.assign(tf.maximum(self._largest_priority, tf.reduce_max(priority)))
+
+    def _limited(self, weight):
+        """Limit weights so that the sum of all rows is finite."""
+        return tf.minimum(weight, np.float32(np.finfo("float32").max / 2 / self.capacity))
 
     def get_state(self) -> dict[str, Any]:
         """Return the contents as a dict of arrays and JSON-serialisable values."""
