@@ -204,7 +204,6 @@ def stored_arrays(
     part: str,
     stored: Mapping[str, Any],
     expected: Mapping[str, tuple[Sequence[int], Any]],
-    may_be_nan: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
     """Return the expected arrays of one part of a checkpoint.
 
@@ -212,7 +211,6 @@ def stored_arrays(
         part: name of the part, for the error message.
         stored: dict name -> array; other names than the expected ones are ignored.
         expected: dict name -> (shape, dtype).
-        may_be_nan: names of arrays that may contain nan.
 
     Raises:
         InvalidInput: if an array is missing, or has another shape or dtype, or contains nan.
@@ -221,7 +219,7 @@ def stored_arrays(
         array = np.asarray(stored.get(name))
         received = f"{array.dtype}{array.shape}" if name in stored else "none"
         wanted = f"{np.dtype(dtype)}{tuple(shape)}"
-        if received == wanted and name not in may_be_nan and array.dtype.kind == "f":
+        if received == wanted and array.dtype.kind == "f":
             received += " with nan" if np.isnan(array).any() else ""
         if received != wanted:
             raise InvalidInput(f"{part} state {name!r} must be {wanted}; received {received}")

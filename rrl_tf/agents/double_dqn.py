@@ -14,7 +14,7 @@ from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.optimizers import OptimizerName, make_optimizer
+from rrl_tf.training.optimizers import OptimizerName, limit_loss_scale, make_optimizer
 
 State = dict[str, Tensor]
 """Recurrent state of E environments, a dict name → `(E, ...)`; empty for a network without
@@ -191,12 +191,17 @@ class DoubleDQN:
         scale = self.optimizer.scale_loss(1.0)
         with tf.name_scope("optimizer"):
             self.optimizer.apply(gradients, self.network.trainable_variables)
+            limit_loss_scale(self.optimizer)
             due = tf.equal(self.optimizer.iterations % self.target_period, 0)
             rate = tf.where(due, self.target_rate, 0.0)
             for target, online in zip(self.target.variables, self.network.variables):
                 if keras.backend.is_float_dtype(target.dtype):  # skip random generator states
                     target.assign_add(rate * (online - target))
-        return tf.linalg.global_norm(gradients) / scale
+        norm = tf.linalg.global_norm(gradients) / scale
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            # The optimizer has skipped an update whose scaled gradients overflow.
+            norm = tf.where(tf.math.is_finite(norm), norm, 0.0)
+        return norm
 
     def _gradients(self, batch: Mapping[str, Tensor]) -> tuple[dict[str, Any], Tensor]:
         """Return a dict of `loss`, `q_mean` and `gradients`, and each transition's error.

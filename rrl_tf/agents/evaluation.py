@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf.agents import random
+from rrl_tf.envs.checks import ArrayCheck, CheckedEnv
 from rrl_tf.envs.graph import GraphEnv
 from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
@@ -87,7 +88,8 @@ def evaluate(
         An `Evaluation` of M = `len(resets)` episodes.
 
     Raises:
-        InvalidInput: if `resets` is empty.
+        InvalidInput: if `resets` is empty, if an action is not an integer, or if an environment
+            returns a value that is not finite or has another shape or dtype than it declares.
 
     Example:
         >>> import rrl_tf
@@ -117,7 +119,7 @@ def _play_to_the_end(episodes, act, recurrent, epsilon, rng):
     while running:
         observation = np.stack([episode.observation for episode in running])
         action, memory = act(observation, state) if recurrent else (act(observation), None)
-        action = np.asarray(action)
+        action = _ACTION.batch(action, len(running), "episode {} of those that run".format)
         if epsilon > 0:
             explore = rng.random(len(running)) < epsilon
             count = running[0].env.action_space.n
@@ -139,10 +141,13 @@ def _where_known(values):
     return np.array([bool(value) for value in values])
 
 
+_ACTION = ArrayCheck("the action", (), np.int64)
+
+
 class _Episode:
     def __init__(self, env, reset):
-        self.env = env
-        self.observation, _ = env.reset(**reset)
+        self.env = CheckedEnv(env)
+        self.observation, _ = self.env.reset(**reset)
         self.length, self.reward, self.last_reward = 0, 0.0, 0.0
         self.over = False
         self.success = None
@@ -153,8 +158,8 @@ class _Episode:
     def step(self, action, stop_at_loop):
         self.observation, reward, terminated, truncated, info = self.env.step(action)
         self.length += 1
-        self.last_reward = float(reward)
-        self.reward += self.last_reward
+        self.last_reward = reward
+        self.reward += reward
         self.over = terminated or truncated
         if self.over:
             self.success = info.get("success")

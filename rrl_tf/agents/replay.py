@@ -12,6 +12,7 @@ import tensorflow as tf
 from rrl_tf._arguments import natural, number_from, positive_int, stored_arrays
 from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
+from rrl_tf.envs.checks import ArrayCheck
 from rrl_tf.errors import InvalidInput
 
 _BELOW_ONE = 1 - 1e-6  # a sum times this factor stays below the sum after rounding
@@ -101,9 +102,10 @@ class ReplayBuffer:
         self._columns = self._empty_columns(
             tuple(observation_shape), observation_dtype, state or {}
         )
+        self._checks = self._column_checks(observation_shape)
         self._added = tf.Variable(0, dtype=tf.int32, name="added")  # steps, not transitions
         self._largest_priority = tf.Variable(1.0, name="largest_priority")
-        self.add = tf.function(self._add, jit_compile=jit_compile)
+        self._add_compiled = tf.function(self._add, jit_compile=jit_compile)
         self.sample = tf.function(self._sample, jit_compile=jit_compile)
         self.set_priorities = tf.function(self._set_priorities, jit_compile=jit_compile)
 
@@ -157,16 +159,27 @@ class ReplayBuffer:
                 f"`capacity` must fit in memory ({type(error).__name__}); received {self.capacity}."
             ) from error
 
-    def _add(
+    def _column_checks(self, observation_shape):
+        """Return name -> `ArrayCheck` of one environment's value, for the arguments of `add`."""
+        columns = {name: (each.shape[1:], each.dtype) for name, each in self._columns.items()}
+        columns["truncated"] = columns["terminated"]
+        for name in ("observation_t", "observation_tp1"):
+            columns[name] = (observation_shape, columns[name][1])
+        return {
+            name: ArrayCheck(f"`{name}`", shape, dtype.as_numpy_dtype)
+            for name, (shape, dtype) in columns.items()
+        }
+
+    def add(
         self,
-        observation_t: Tensor,
-        action_t: Tensor,
-        reward_t: Tensor,
-        terminated: Tensor,
-        truncated: Tensor,
-        observation_tp1: Tensor,
-        episode_step: Tensor | None = None,
-        state: Mapping[str, Tensor] | None = None,
+        observation_t: Any,
+        action_t: Any,
+        reward_t: Any,
+        terminated: Any,
+        truncated: Any,
+        observation_tp1: Any,
+        episode_step: Any = None,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         """Add one step of every environment.
 
@@ -182,7 +195,54 @@ class ReplayBuffer:
                 `frames` is larger than 1. If it is 0, an unfinished previous episode is marked as
                 truncated.
             state: dict name → `(E, ...)`, the agent's recurrent state before the step.
+
+        Raises:
+            InvalidInput: if a value has another shape, would be changed by its conversion to the
+                stored dtype, or is not finite; see `rrl_tf.envs.checks.ArrayCheck`. In a
+                `tf.function`, where tensors have no values yet, only shapes and dtypes are checked.
         """
+        columns = {
+            "observation_t": observation_t,
+            "action_t": action_t,
+            "reward_t": reward_t,
+            "terminated": terminated,
+            "truncated": truncated,
+            "observation_tp1": observation_tp1,
+            "episode_step": episode_step,
+        }
+        for name, value in columns.items():
+            if value is not None:
+                columns[name] = self._checked(name, value)
+        state = {name: self._checked(name, value) for name, value in (state or {}).items()}
+        self._add_compiled(**columns, state=state)
+
+    def _checked(self, name, value):
+        check = self._checks.get(name)
+        if check is None:  # without stacked frames, `episode_step` is not stored
+            return value
+        if not tf.is_symbolic_tensor(value):
+            place = "environment {} in step {}".format
+            return check.batch(value, self.num_envs, lambda i: place(i, int(self._added) + 1))
+        loses_fraction = value.dtype.is_floating and check.dtype.kind != "f"
+        if loses_fraction or not value.shape.is_compatible_with((self.num_envs, *check.shape)):
+            raise InvalidInput(
+                f"{check.name} must be {check.dtype} of shape {(self.num_envs, *check.shape)}; "
+                f"received {value.dtype.name} of shape {value.shape}"
+            )
+        return value
+
+    def _add(
+        self,
+        observation_t: Tensor,
+        action_t: Tensor,
+        reward_t: Tensor,
+        terminated: Tensor,
+        truncated: Tensor,
+        observation_tp1: Tensor,
+        episode_step: Tensor | None,
+        state: Mapping[str, Tensor],
+    ) -> None:
+        """Add one step of every environment; the arguments are those of `add`."""
         terminated = tf.convert_to_tensor(terminated)
         columns = {
             "observation_t": self._newest_frame(observation_t),
@@ -193,7 +253,7 @@ class ReplayBuffer:
             "over": terminated | truncated,
             "return_lower_bound": tf.fill((self.num_envs,), -np.inf),
             "weight": tf.zeros((self.num_envs,)),
-            **(state or {}),
+            **state,
         }
         if self.frames > 1:
             columns["episode_step"] = episode_step
@@ -203,7 +263,8 @@ class ReplayBuffer:
             self._write(before, {"over": over})
         self._write(self._block(0), columns)
         complete = self._block(self.n_step - 1)
-        weight = self._copies(complete) * self._largest_priority**self.priority_exponent
+        largest = self._largest_priority**self.priority_exponent
+        weight = self._limited(self._copies(complete) * largest)
         # While fewer than n steps are stored, this block is still empty.
         begins = self._added + 1 - self.n_step
         may_begin = (begins >= 0) & (begins % self.period == 0)
@@ -346,15 +407,25 @@ class ReplayBuffer:
     def _set_priorities(self, index: Tensor, error: Tensor) -> None:
         """Set the priorities of rows from their temporal-difference errors.
 
+        A row whose error is nan or infinite keeps its priority. In half precision, Q values of some
+        rows can overflow for a few updates, and all rows must remain drawable.
+
         Args:
             index: `(B,)` row indices that `sample` returned.
             error: `(B,)` errors.
         """
         if self.priority_exponent == 0:
             return
-        priority = tf.abs(error) + 1e-6
-        self._write(index, {"weight": self._copies(index) * priority**self.priority_exponent})
+        is_finite = tf.math.is_finite(error)
+        priority = tf.where(is_finite, tf.abs(error), 0.0) + 1e-6
+        weight = self._limited(self._copies(index) * priority**self.priority_exponent)
+        weight = tf.where(is_finite, weight, self._read("weight", index))
+        self._write(index, {"weight": weight})
         self._largest_priority.assign(tf.maximum(self._largest_priority, tf.reduce_max(priority)))
+
+    def _limited(self, weight):
+        """Limit weights so that the sum of all rows is finite."""
+        return tf.minimum(weight, np.float32(np.finfo("float32").max / 2 / self.capacity))
 
     def get_state(self) -> dict[str, Any]:
         """Return the contents as a dict of arrays and JSON-serialisable values."""
@@ -377,7 +448,7 @@ class ReplayBuffer:
             name: ((rows, *column.shape[1:]), column.dtype.as_numpy_dtype)
             for name, column in self._columns.items()
         }
-        arrays = stored_arrays("replay", state, expected, ("observation_t", "observation_tp1"))
+        arrays = stored_arrays("replay", state, expected)
         largest = float(number_from("priority", state["largest_priority"], 0))
         for name, column in self._columns.items():
             whole = np.zeros(column.shape, column.dtype.as_numpy_dtype)

@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rrl_tf._arguments import natural, number_from
+from rrl_tf.envs.checks import REWARD, TERMINATED, TRUNCATED, name_of
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:  # `graph` loads TensorFlow
@@ -210,10 +211,19 @@ class ReportSuccess(gymnasium.Wrapper):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take a step and add its reward to the return."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._return += float(reward)
-        if (terminated or truncated) and "success" not in info:
+        try:
+            self._return += float(reward)
+            over = bool(terminated or truncated)
+        except (OverflowError, TypeError, ValueError):  # for example, an array
+            self._return += REWARD.number(reward, self._place)
+            over = TERMINATED.number(terminated, self._place)
+            over = TRUNCATED.number(truncated, self._place) or over
+        if over and "success" not in info:
             info = {**info, "success": self._return >= self.success_return}
         return observation, reward, terminated, truncated, info
+
+    def _place(self):
+        return name_of(self.env)
 
 
 def level_of_starts(

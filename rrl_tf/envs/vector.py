@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -14,6 +15,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rrl_tf._arguments import natural, positive_int
+from rrl_tf.envs.checks import (
+    INFO_FLAGS,
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    ArrayCheck,
+    observation_check,
+)
 from rrl_tf.errors import InvalidInput
 
 
@@ -37,7 +46,8 @@ class SeededVectorEnv(VectorEnv):
             or `None`. A curriculum selects its level this way.
 
     Raises:
-        InvalidInput: if `num_envs` is not positive, or the seed is negative.
+        InvalidInput: if `num_envs` is not positive, the seed is negative, or observations are not
+            arrays.
 
     Example:
         >>> from rrl_tf.envs import make_doorkey
@@ -63,6 +73,10 @@ class SeededVectorEnv(VectorEnv):
         self.single_action_space = self.envs[0].action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
+        self._no = np.zeros(num_envs, bool)
+        self._observation_check = observation_check(self.single_observation_space)
+        space: Any = self.single_action_space
+        self._action_check = ArrayCheck("`actions`", space.shape, space.dtype)
         self.render_mode = self.envs[0].render_mode
         self.reset_options: dict[str, Any] | None = None
         self.reset_on_truncation = reset_on_truncation
@@ -111,43 +125,45 @@ class SeededVectorEnv(VectorEnv):
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
-            InvalidInput: if the number of actions is not E, or a reward is not finite.
+            InvalidInput: if `actions` are not E actions, or an environment returns a value that is
+                not finite or has another shape or dtype than it declares; see `ArrayCheck`.
         """
         if self._observation is None:
             raise ResetNeeded("Call reset or set_state before step.")
-        actions = np.asarray(actions).tolist()
-        if not isinstance(actions, list) or len(actions) != self.num_envs:
-            raise InvalidInput(f"`actions` must be {self.num_envs} integers; received {actions!r}")
-        space: Any = self.single_observation_space
-        final = np.empty((self.num_envs, *space.shape), space.dtype)
-        reward = np.zeros(self.num_envs, np.float32)
-        flags = np.zeros((5, self.num_envs), bool)
-        terminated, truncated, success, is_reported, life_lost = flags
-        for i, (env, action) in enumerate(zip(self.envs, actions)):
-            final[i], reward[i], terminated[i], timeout, info = env.step(action)
-            truncated[i] = timeout and self.reset_on_truncation and not terminated[i]
-            is_reported[i], success[i] = "success" in info, info.get("success", False)
-            life_lost[i] = info.get("life_lost", False)
-            self._actions[i].append(action)
+        # Python numbers, as JSON can store them.
+        actions = self._action_check.batch(actions, self.num_envs, self._place).tolist()
+        results = []
+        for env, action, taken in zip(self.envs, actions, self._actions):
+            results.append(env.step(action))
+            taken.append(action)
+        observations, rewards, terminations, timeouts, infos = zip(*results)
+        final = self._observation_check.batch(observations, self.num_envs, self._place)
+        reward = REWARD.batch(rewards, self.num_envs, self._place)
+        terminated = TERMINATED.batch(terminations, self.num_envs, self._place)
+        truncated = TRUNCATED.batch(timeouts, self.num_envs, self._place) & ~terminated
+        if not self.reset_on_truncation:
+            truncated[:] = False
+        success, is_reported = self._info_flags("success", infos)
+        life_lost, _ = self._info_flags("life_lost", infos)
         self._returns += reward
         done = terminated | truncated
         lengths = np.array([len(taken) for taken in self._actions])
-        self._check_rewards(reward, lengths)
         info = {
             "final_obs": final,
             "episode": {
                 "return": np.where(done, self._returns, 0),
-                "length": np.where(done, lengths, 0),
+                "length": lengths * done,
                 "success": success & done,
                 "_success": is_reported & done,
             },
             "_episode": done,
         }
-        if life_lost.any():
+        if life_lost is not self._no and life_lost.any():
             info["life_lost"] = life_lost
-        self._observation = final.copy() if done.any() else final
-        for ended in np.flatnonzero(done).tolist():
-            self._observation[ended] = self._begin(ended, self.reset_options)
+        ended = np.flatnonzero(done).tolist()
+        self._observation = final.copy() if ended else final
+        for i in ended:
+            self._observation[i] = self._begin(i, self.reset_options)
         return self._observation, reward, terminated, truncated, info
 
     def get_state(self) -> dict[str, Any]:
@@ -207,9 +223,9 @@ class SeededVectorEnv(VectorEnv):
             observation = self._begin(i, stored["options"])
             for action in stored["actions"]:
                 observation, reward, *_ = self.envs[i].step(action)
-                self._returns[i] += np.float32(reward)
-            self._actions[i] = list(stored["actions"])
-            observation = np.asarray(observation, self.single_observation_space.dtype)
+                self._actions[i].append(action)
+                self._returns[i] += REWARD(reward, partial(self._place, i))
+            observation = self._observation_check(observation, partial(self._place, i))
             if _checksum(observation) != stored["checksum"]:
                 raise InvalidInput(
                     f"environment {i} cannot be restored: after {len(stored['actions'])} replayed "
@@ -230,12 +246,17 @@ class SeededVectorEnv(VectorEnv):
         for env in self.envs:
             env.close()
 
-    def _check_rewards(self, reward, lengths):
-        for i in np.flatnonzero(~np.isfinite(reward)).tolist():
-            raise InvalidInput(
-                f"rewards must be finite in float32; received {reward[i]} from environment {i} in "
-                f"step {lengths[i]} of episode {self._episodes[i]}"
-            )
+    def _info_flags(self, name, infos):
+        """Return two bool arrays `(E,)`: the flags of this name, and where `infos` contains it."""
+        if not any(name in info for info in infos):
+            return self._no, self._no
+        values = [info.get(name) for info in infos]
+        is_reported = np.array([value is not None for value in values])
+        values = [False if value is None else value for value in values]
+        return INFO_FLAGS[name].batch(values, self.num_envs, self._place), is_reported
+
+    def _place(self, i):
+        return f"environment {i} in step {len(self._actions[i])} of episode {self._episodes[i]}"
 
     def _start_over(self, seed):
         self._seed = natural("seed", seed)
@@ -257,8 +278,7 @@ class SeededVectorEnv(VectorEnv):
             observation, _ = self.envs[i].reset(seed=seed, options=options)
         except (ValueError, OverflowError, TypeError):  # it may only accept seeds below 2**31
             observation, _ = self.envs[i].reset(seed=seed % 2**31, options=options)
-        # Some environments return the first observation with another dtype than later ones.
-        return np.asarray(observation, self.single_observation_space.dtype)
+        return self._observation_check(observation, partial(self._place, i))
 
 
 def _checksum(observation):

@@ -13,6 +13,7 @@ import numpy as np
 
 from rrl_tf import viz
 from rrl_tf.envs import Task
+from rrl_tf.envs.checks import CheckedEnv
 from rrl_tf.interpret.tracing import PolicyTracer, figure_grid
 from rrl_tf.training.loggers import MetricsLog
 
@@ -165,7 +166,7 @@ def play(
     network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]
 ) -> TracedEpisode:
     """Play and trace one greedy episode, or its first `LONGEST_FILM` steps."""
-    tracer = PolicyTracer(network, task)
+    tracer, env = PolicyTracer(network, task), CheckedEnv(env)
     observation, _ = env.reset(**reset)
     frames: list[Any] = [env.render()]
     actions: list[int] = []

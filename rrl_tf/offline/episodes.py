@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rrl_tf._arguments import finite, number_from
+from rrl_tf.envs.checks import CheckedEnv
 from rrl_tf.errors import InvalidInput
 
 MAX_ACTIONS = 2**16
@@ -83,8 +84,8 @@ class Episode:
         return float(np.sum(self.rewards, dtype="float64"))
 
 
-class RecordedEnv(gymnasium.Wrapper):
-    """Environment wrapper that records the current episode.
+class RecordedEnv(CheckedEnv):
+    """Environment wrapper that checks and records the current episode.
 
     Example:
         >>> env = RecordedEnv(gymnasium.make("CartPole-v1"))
@@ -94,7 +95,7 @@ class RecordedEnv(gymnasium.Wrapper):
     """
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(**options)
+        observation, info = super().reset(**options)
         self._observations = [observation]
         self._actions: list[Any] = []
         self._rewards: list[float] = []
@@ -102,11 +103,11 @@ class RecordedEnv(gymnasium.Wrapper):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = super().step(action)
         self._observations.append(observation)
         self._actions.append(action)
         self._rewards.append(float(reward))
-        self._end = (bool(terminated), bool(truncated))
+        self._end = (terminated, truncated)
         return observation, reward, terminated, truncated, info
 
     def episode(self) -> Episode:

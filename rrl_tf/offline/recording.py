@@ -20,9 +20,10 @@ import numpy as np
 from gymnasium.spaces import Box
 from tqdm import tqdm
 
-from rrl_tf._arguments import finite, number_from, one_of, positive_int
+from rrl_tf._arguments import number_from, one_of, positive_int
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf._optional_packages import optional_package
+from rrl_tf.envs.checks import CheckedEnv, name_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import check_action_space
 from rrl_tf.offline.sources import is_minari_id
@@ -185,8 +186,7 @@ def record_episodes(
     quotas, unit = _quotas(players, episodes, steps)
     folder = pathlib.Path(folder)
     target = folder / dataset_id
-    with contextlib.closing(make_env()) as env:
-        _check_env(env)
+    with contextlib.closing(_check_env(make_env())) as env:
         amount = f"{episodes} episodes of each policy" if episodes else f"{_listed(quotas)} steps"
         details = {
             "algorithm_name": _listed(players),
@@ -245,14 +245,10 @@ def check_dataset_id(dataset_id: str) -> None:
         )
 
 
-def _name(env: gymnasium.Env) -> str:
-    return env.spec.id if env.spec else type(env.unwrapped).__name__
-
-
 def _describe(env: gymnasium.Env) -> str:
     """Return the environment's name and its arguments that differ from the registered ones."""
     if env.spec is None or env.spec.id not in gymnasium.registry:
-        return _name(env)
+        return name_of(env)
     current, registered = (
         {**spec.kwargs, "max_episode_steps": spec.max_episode_steps}
         for spec in (env.spec, gymnasium.spec(env.spec.id))
@@ -266,7 +262,7 @@ def _describe(env: gymnasium.Env) -> str:
         and name != "render_mode"
         and " at 0x" not in repr(value)
     )
-    return f"{_name(env)} with {changed}" if changed else _name(env)
+    return f"{name_of(env)} with {changed}" if changed else name_of(env)
 
 
 def _check_same(dataset: pathlib.Path, details: dict[str, str]) -> None:
@@ -287,13 +283,17 @@ def _check_same(dataset: pathlib.Path, details: dict[str, str]) -> None:
 
 
 def _check_env(env: gymnasium.Env) -> gymnasium.Env:
-    """Return the environment with a `spec` that Minari can store, or raise `InvalidInput`."""
+    """Return the environment with checks and a `spec` that Minari can store.
+
+    Raises:
+        InvalidInput: if its episodes cannot be recorded.
+    """
     spec = env.unwrapped.spec
     if spec and callable(spec.entry_point):
         # Wrappers copy the spec when it is first read, so replace it before.
         address = _import_path(spec.entry_point)
         env.unwrapped.spec = dataclasses.replace(spec, entry_point=address or spec.entry_point)
-    name = _name(env)
+    name = name_of(env)
     if env.spec and callable(env.spec.entry_point):
         raise InvalidInput(
             f"{name} must be registered with a string such as 'my_envs:MyEnv', so that others can "
@@ -306,7 +306,7 @@ def _check_env(env: gymnasium.Env) -> gymnasium.Env:
             f"gymnasium.wrappers.FlattenObservation; received {observations}"
         )
     check_action_space(name, env.action_space)
-    return env
+    return CheckedEnv(env)
 
 
 def _import_path(function: Callable) -> str | None:
@@ -381,15 +381,12 @@ def _play(
 ) -> tuple[float, int]:
     """Play one episode and return its return and length."""
     observation, _ = env.reset(seed=int(rng.integers(2**31)))
-    name, rewards, ended = _name(env), [], False
+    rewards, ended = [], False
     act = exploring(policy, env.action_space, rng, player.noise, player.level)
-    finite(f"observations of {name}", np.asarray(observation))
     while not ended:
         action = act(observation)
         _check_action(player, env, action)
         observation, reward, terminated, truncated, _ = env.step(action)
-        finite(f"observations of {name}", np.asarray(observation))
-        finite(f"rewards of {name}", np.asarray(reward))
         rewards.append(float(reward))
         ended = terminated or truncated
     return sum(rewards), len(rewards)

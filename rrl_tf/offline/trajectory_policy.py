@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf._arguments import array_of, finite, number_from, random_generator
+from rrl_tf.envs.checks import CheckedEnv
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.windows import LastSteps
@@ -170,7 +171,8 @@ def play_episodes(
 
     Raises:
         InvalidInput: if there are no environments, if the number of seeds differs, or if there is
-            no target return.
+            no target return. Also if an environment returns a value that is not finite or has
+            another shape or dtype than it declares.
 
     Example:
         >>> play_episodes(policy, [gym.make("Walker2d-v5")], 4000.0, [0])  # doctest: +SKIP
@@ -180,6 +182,7 @@ def play_episodes(
             "`envs` must be a list of environments and `seeds` one seed per environment; received "
             f"{reprlib.repr(envs)} and {reprlib.repr(seeds)}"
         )
+    envs = [CheckedEnv(env) for env in envs]
     target = policy.scaling.target_return if target_return is None else target_return
     if target is None:
         raise InvalidInput(

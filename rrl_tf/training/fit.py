@@ -38,6 +38,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.training.config import RunConfig, SupervisedConfig
 from rrl_tf.training.devices import Replicas
 from rrl_tf.training.loggers import MetricsLog
+from rrl_tf.training.optimizers import limit_loss_scale
 from rrl_tf.training.profiling import WARM_UP, Profile
 from rrl_tf.training.run import Run
 from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
@@ -427,6 +428,7 @@ def _update(model, x, y, y_pred, sample_weight, loss, gradients):
     model.metrics[0].update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
     with tf.name_scope("optimizer"):
         model.optimizer.apply(gradients, model.trainable_variables)
+        limit_loss_scale(model.optimizer)
     return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
 

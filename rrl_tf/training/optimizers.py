@@ -184,3 +184,14 @@ def make_optimizer(name: OptimizerName, **options: Any) -> keras.optimizers.Opti
     if name == "adam":
         return keras.optimizers.Adam(**options)
     return Muon(exclude_layers=["head"], weight_decay=1e-4, **options)
+
+
+def limit_loss_scale(optimizer: keras.optimizers.Optimizer) -> None:
+    """Keep the scale of a `LossScaleOptimizer` from 1 to 2**100; call it after each update.
+
+    Keras halves and doubles the scale without limits. A scale of 0 would give gradients of 0 / 0,
+    which are applied to the weights, and an infinite scale would never decrease again.
+    """
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        scale = optimizer.dynamic_scale
+        scale.assign(keras.ops.clip(scale, 1.0, 2.0**100))

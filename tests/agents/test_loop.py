@@ -205,7 +205,7 @@ def fail(env, method, error):
     [
         ("step", ConnectionError("the simulator is gone"), "^the simulator is gone$"),
         ("reset", KeyError("no start is left"), "^'no start is left'$"),
-        ("step", None, "rewards must be finite .*environment 1, step .*received nan"),
+        ("step", None, "the reward must be finite .* with nan from environment 1 in step"),
     ],
 )
 def test_error_of_an_environment_is_raised_unchanged(method, error, expected):
@@ -220,7 +220,7 @@ def test_error_of_an_environment_is_raised_unchanged(method, error, expected):
 def test_error_of_tensorflow_is_not_replaced_by_an_earlier_one():
     env = make_loop(python=True).collector.env
     env.begin(0)
-    with pytest.raises(InvalidInput, match="expected 4 actions"), env.errors_as_raised():
+    with pytest.raises(InvalidInput, match="`actions` must be 4 values"), env.errors_as_raised():
         tf.function(env.step_and_reset)((), tf.constant([0]), None, None)
     with pytest.raises(tf.errors.UnknownError, match="other"), env.errors_as_raised():
         raise tf.errors.UnknownError(None, None, "other")

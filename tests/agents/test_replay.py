@@ -125,6 +125,34 @@ def test_new_transitions_get_the_largest_priority_so_far():
     assert np.mean(index.numpy() == 2) == pytest.approx(98 / 197, abs=0.02)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_error_that_is_not_finite_keeps_the_priority(wrong, compiled):
+    tf.config.run_functions_eagerly(not compiled)
+    try:
+        replay = buffer(12, priority_exponent=1.0)
+        play(replay, 4, 1, seed=0, ends=0.0)
+        replay.set_priorities(tf.range(4), tf.constant([2.0, 2.0, 4.0, 8.0]))
+        replay.set_priorities(tf.range(4), tf.constant([wrong, 2.0, wrong, 8.0]))
+        play(replay, 1, 1, seed=1, ends=0.0)  # gets the largest priority so far, 8
+        batch, index = replay.sample(20_000, (0, 0))
+    finally:
+        tf.config.run_functions_eagerly(True)
+    fraction = np.bincount(index, minlength=5) / 20_000
+    np.testing.assert_allclose(fraction, np.array([2, 2, 4, 8, 8]) / 24, atol=0.02)
+    assert np.isfinite(batch["weight_t"].numpy()).all()
+
+
+def test_huge_errors_do_not_overflow_the_sum_of_priorities():
+    replay = buffer(12, priority_exponent=1.0, positive_copies=3)
+    play(replay, 4, 1, seed=0, ends=0.0)
+    replay.set_priorities(tf.range(4), tf.constant([3e38, 3e38, 3e38, 1.0]))
+    play(replay, 1, 1, seed=1, ends=0.0)
+    batch, index = replay.sample(1000, (0, 0))
+    assert set(index.numpy().tolist()) == {0, 1, 2, 4}
+    assert np.isfinite(batch["weight_t"].numpy()).all()
+
+
 def test_column_of_weight_zero_is_never_chosen():
     """XLA's running sum of a long row grows in its last digit where nothing is added."""
     rng = np.random.default_rng(0)

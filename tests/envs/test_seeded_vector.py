@@ -95,7 +95,7 @@ def test_a_reward_that_is_not_finite_raises(reward):
     vector.reset()
     vector.step([0, 0])
     vector.step([0, 0])
-    told = rf"received {reward} from environment 1 in step 3 of episode 1$"
+    told = rf"with {reward} from environment 1 in step 3 of episode 1$"
     with pytest.raises(InvalidInput, match=told):
         vector.step([0, 0])
 
@@ -242,7 +242,7 @@ def test_wrong_use_raises():
             unready()
     vector.reset()
     for actions in ([0], [0, 0, 0], 0):
-        with pytest.raises(ValueError, match="`actions` must be 2 integers; received"):
+        with pytest.raises(ValueError, match=r"`actions` must be 2 values, .*; received"):
             vector.step(actions)
 
 
