@@ -348,6 +348,22 @@ def _positive(text):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table of a uniform or a mixed load; return the exit code."""
+    options = _parse(arguments)
+    try:
+        if options.mix:
+            if options.rate or options.server_pid:
+                raise ValueError("`--mix` cannot be combined with `--rate` or `--server_pid`.")
+            kinds = [Kind.parse(text) for text in options.mix.split(",")]
+            print(mix_table(kinds, options.model, options.signature, options.seconds))
+        else:
+            print(load_table(options))
+    except (ServingError, ValueError, OSError) as error:
+        print(f"serving.bench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parse(arguments):
     parser = argparse.ArgumentParser(
         prog="python -m serving.bench",
         description=__doc__,
@@ -399,19 +415,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="kinds of clients that run at once, e.g. 8x1@grpc://...,16x300@http://...; used "
         "instead of --address, --clients and --batch",
     )
-    options = parser.parse_args(arguments)
-    try:
-        if options.mix:
-            if options.rate or options.server_pid:
-                raise ValueError("`--mix` cannot be combined with `--rate` or `--server_pid`.")
-            kinds = [Kind.parse(text) for text in options.mix.split(",")]
-            print(mix_table(kinds, options.model, options.signature, options.seconds))
-        else:
-            print(load_table(options))
-    except (ServingError, ValueError, OSError) as error:
-        print(f"serving.bench: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def test_integers_from_takes_one_or_several_integers(values, least):
         assert integers_from("boxes", iter(values), least) == tuple(values)
         assert integers_from("boxes", np.int64(values[0]), least) == (values[0],)
     else:
-        with pytest.raises(InvalidInput, match=f"boxes must be an integer from {least} up, or"):
+        with pytest.raises(InvalidInput, match=f"boxes must be an integer of at least {least}, or"):
             integers_from("boxes", values, least)
 
 

@@ -105,6 +105,7 @@ def test_saved_file_gives_the_same_output(case, tmp_path):
     np.testing.assert_array_equal(array(again(x)), array(model(x)))
 
 
+@pytest.mark.slow  # quantizes every layer and model
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")  # convolutions
 @every_case
 def test_quantized_layer_saves_and_loads(case, tmp_path):

@@ -18,7 +18,6 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 import tyro
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.config import RunConfig
 
 GROUPS = {
     "run": "preset seed name runs logger profile steps epochs stop_after_perfect patience "
@@ -96,7 +95,7 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
 
 def _parse(config_class: type, default: Any = None, **options: Any) -> Any:
     """Return the configuration on the command line; `--help` shows that of a run in groups."""
-    if not issubclass(config_class, RunConfig):
+    if not hasattr(config_class, "preset"):  # not a `RunConfig`, whose module loads Keras
         return tyro.cli(config_class, default=default, **options)
     rest = "environment" if hasattr(config_class, "num_envs") else "task"
     groups: dict[str, list[Any]] = {name: [] for name in (*GROUPS, rest)}

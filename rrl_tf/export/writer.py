@@ -264,8 +264,8 @@ def next_version(directory: str | os.PathLike) -> int:
 
     Example:
 
-    >>> Path("runs/mine/export/7").mkdir(parents=True)
-    >>> next_version("runs/mine/export")
+    >>> Path("runs/next/export/7").mkdir(parents=True)
+    >>> next_version("runs/next/export")
     8
     """
     return max(_versions(directory), default=0) + 1

@@ -140,7 +140,7 @@ def test_episode_without_reported_success_is_a_failure():
 
 
 def test_evaluation_without_a_start_is_rejected():
-    with pytest.raises(ValueError, match="at least one start"):
+    with pytest.raises(ValueError, match="at least one element"):
         evaluate(lambda o: o, make_doorkey, [])
 
 

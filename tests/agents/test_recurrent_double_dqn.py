@@ -191,7 +191,7 @@ def test_sequence_too_short_is_rejected():
     agent = make_agent(burn_in=LENGTH - N_STEP)
     sequence = random_sequences()
     sequence["memory"] = np.zeros((5, agent.network.memory_size), "float32")
-    with pytest.raises(InvalidInput, match="`burn_in` \\+ `n_step`, 6 \\+ 3 steps; received 9"):
+    with pytest.raises(InvalidInput, match="`burn_in` \\+ `n_step` = 6 \\+ 3 steps; received 9"):
         agent.update({name: tf.constant(value) for name, value in sequence.items()})
 
 

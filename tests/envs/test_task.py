@@ -336,7 +336,7 @@ def test_levels_share_their_spaces():
         Task("empty", (), preprocessor)
     with pytest.raises(ValueError, match=r"`action_names` .* must be 2 names"):
         Task("names", (Level("", Walk),), as_float(Box(-1, 1, (3,))), action_names=("left",))
-    with pytest.raises(ValueError, match="Discrete action space from 0 up"):
+    with pytest.raises(ValueError, match="must be Discrete and start at 0"):
         make = functools.partial(Walk, action_space=Discrete(2, start=1))
         Task("start", (Level("", make),), as_float(Box(-1, 1, (3,))))
 

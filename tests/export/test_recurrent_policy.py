@@ -132,8 +132,8 @@ def test_predict_needs_the_memory(exported):
 @pytest.mark.parametrize(
     ("initial_memory", "message"),
     [
-        (lambda batch_size: ops.zeros((1, MEMORY)), r"must return shape \(2, ...\)"),
-        (lambda batch_size: ops.zeros((batch_size,)), r"must return shape \(2, ...\)"),
+        (lambda batch_size: ops.zeros((1, MEMORY)), r"must return an array of shape \(2, ...\)"),
+        (lambda batch_size: ops.zeros((batch_size,)), r"must return an array of shape \(2, ...\)"),
         (lambda batch_size: [ops.zeros((2, 6))] * 2, "too many values"),
     ],
 )

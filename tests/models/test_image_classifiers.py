@@ -104,9 +104,12 @@ def test_single_image_equals_its_row_of_a_batch():
         ),
         (
             lambda: ConvolutionalClassifier(pool_after=(3,)),
-            r"2 convolutions.*\(3,\)",
+            r"convolutions, 1 to 2; received \(3,\)",
         ),
-        (lambda: PatchAttentionClassifier().build((None, 30, 28, 1)), r"7 x 7.*\(None, 30, 28, 1"),
+        (
+            lambda: PatchAttentionClassifier().build((None, 30, 28, 1)),
+            r"patch_size=7.*\(None, 30, 28, 1",
+        ),
         (lambda: MLPClassifier().build((None, None, 28, 1)), "must be known"),
         (lambda: ConvolutionalClassifier().build((None, None, 28, 1)), "must be known"),
         (lambda: RelationalClassifier().build((None, 28, 28)), r"images must be.*\(None, 28, 28\)"),

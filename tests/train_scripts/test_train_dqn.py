@@ -182,7 +182,7 @@ def test_test_env_is_evaluated(tmp_path):
 @pytest.mark.parametrize(
     ("env", "changes", "message"),
     [
-        ("Pendulum-v1", {}, "needs discrete actions; received the action space Box"),
+        ("Pendulum-v1", {}, "must be Discrete for a double DQN; received Box"),
         ("CartPole-v2", {}, "cannot make the environment 'CartPole-v2'"),
         (
             "CartPole-v1",
@@ -217,7 +217,7 @@ def test_other_network_does_not_resume_a_run(tmp_path, unfinished):
     train_double_dqn(task, dense_q_network(2, (32,)), config)
     with pytest.raises(
         InvalidInput,
-        match="taken contains a run of another configuration: parameters was 226 and is now 114",
+        match="taken contains a run with another configuration: parameters was 226 and is now 114",
     ):
         train_double_dqn(task, dense_q_network(2, (16,)), config)
 

@@ -176,7 +176,10 @@ def test_other_images_do_not_resume_a_run(data, tmp_path, trained, capsys):
     [
         (["--steps=70", "--log-every=20"], "`steps` must be a multiple of `log_every`"),
         (["--warmup-steps=1000"], "`warmup_steps` must be less than the 1,000 steps"),
-        (["--data=/nowhere"], "folder must exist; received '/nowhere'"),
+        (
+            ["--data=/nowhere"],
+            "`folder` must be an existing folder with MNIST; received '/nowhere'",
+        ),
         (["--model=resnet"], "resnet"),
         (["--batch-size=101"], "batch_size must be at most the 100 images .*; received 101"),
         (["--network=nope"], "nope"),

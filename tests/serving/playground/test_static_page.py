@@ -121,7 +121,7 @@ def test_weights_must_be_finite(number, tmp_path):
     bias = network.get_layer("head").bias
     bias.assign(np.full(bias.shape, number))
     preset = network.save_to_preset(tmp_path / "preset")
-    with pytest.raises(InvalidInput, match=r"finite; received 'preset', where \['head/bias'\]"):
+    with pytest.raises(InvalidInput, match=r"finite; received 'preset', in which \['head/bias'\]"):
         page_files([preset])
 
 

@@ -115,13 +115,13 @@ def test_half_plus_two_classifies(published, model, x, score):
 @pytest.mark.parametrize(
     ("signature", "words"),
     [
-        ("regression", "not for classify"),
+        ("regression", "does not support classify"),
         ("deep_scores", "[2, 2, 10]"),
-        ("nothing", "not for classify"),
+        ("nothing", "does not support classify"),
         ("one_row_of_classes", "[1, 2]"),
         ("one_row_of_scores", "[1, 2]"),
-        ("classes_are_floats", "not for classify"),
-        ("scores_are_strings", "not for classify"),
+        ("classes_are_floats", "does not support classify"),
+        ("scores_are_strings", "does not support classify"),
         ("more_scores", "(2, 3)"),
         ("none", "none"),
         ("fails", "Run totally failed"),
@@ -161,11 +161,11 @@ def test_half_plus_two_regresses(published, model, signature, x, expected):
 @pytest.mark.parametrize(
     ("signature", "words"),
     [
-        ("classification", "not for regress"),
+        ("classification", "does not support regress"),
         ("matrix", "[2, 10]"),
         ("one_more", "[3]"),
-        ("strings", "not for regress"),
-        ("nothing", "not for regress"),
+        ("strings", "does not support regress"),
+        ("nothing", "does not support regress"),
         ("none", "none"),
         ("fails", "Run totally failed"),
     ],

@@ -207,7 +207,7 @@ def test_nesting_of_unused_keys_is_limited(predict):
 @pytest.mark.parametrize(
     ("signature", "words"),
     [
-        ("complex", "JSON has no form of complex64"),
+        ("complex", "JSON cannot represent complex64"),
         ("scalar", "no rows"),
         ("other_batch", "no rows"),
         ("no_rows_and_one", "no rows"),
