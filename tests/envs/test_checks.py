@@ -271,7 +271,7 @@ def test_replay_checks_shapes_and_dtypes_in_a_graph():
         with pytest.raises(InvalidInput, match=r"\(2, 2\); received float32 of shape \(2, 1\)"):
             tf.function(add, autograph=False)(tf.zeros((2, 1)), tf.constant([0, 1]))
     finally:
-        tf.config.run_functions_eagerly(True)
+        tf.config.run_functions_eagerly(False)
     assert len(replay) == 2
 
 

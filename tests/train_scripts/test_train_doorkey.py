@@ -196,7 +196,7 @@ def test_signal_saves_a_checkpoint(tmp_path, monkeypatch, capsys, number, code):
         command_line.run_preset(train_doorkey.main, train_doorkey.PRESETS, default="fast")
     assert ended.value.code == code
     [checkpoint] = (tmp_path / "toy" / "checkpoints").iterdir()
-    assert int(checkpoint.name) == int(metrics(tmp_path / "toy")[-1]["step"]) == 160
+    assert int(checkpoint.name) == int(metrics(tmp_path / "toy")[-1]["step"]) < 1000
     assert not (tmp_path / "toy" / "evaluation.json").exists()
     assert ("the same command resumes" in capsys.readouterr().err) == (number == signal.SIGINT)
 
