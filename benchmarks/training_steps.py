@@ -66,10 +66,10 @@ def nth_farthest(options, small):
 
 def text(options, small):
     """Return the step of the Relational Memory Core on characters."""
-    characters, sizes = 64, {"lanes": 2, "length": 5} if small else {}
+    characters, sizes = 64, {"batch_size": 2, "length": 5} if small else {}
     config = dataclasses.replace(train_text.PRESETS["rmc"], **options, **sizes)
     model = train_text.make_model(config, characters, steps_per_epoch=100)
-    shape = config.lanes, config.length + 1
+    shape = config.batch_size, config.length + 1
     codes = np.random.default_rng(0).integers(characters, size=shape, dtype=np.int32)
     return fit_step(model, (codes[:, :-1], codes[:, 1:]))
 

@@ -78,8 +78,8 @@ class Config(DecisionTransformerConfig):
     """Scale of the clipped noise over which played actions are averaged."""
 
     fine_tune: int = dataclasses.field(default=0, metadata=MUTABLE)
-    """Environment steps of online fine-tuning after the training, in a run of its own whose name
-    ends in `-fine-tuned`."""
+    """Environment steps of online fine-tuning after the training. Fine-tuning is a separate run,
+    whose name ends in `-fine-tuned`."""
     exploration: float | None = dataclasses.field(default=None, metadata=MUTABLE)
     """Exploration of the fine-tuning: noise in units of half the interval between the action
     bounds, by default 0.1; for discrete actions the temperature, by default 1."""

@@ -52,8 +52,8 @@ class Config(FitConfig):
 
     epochs: int = 4
     """Passes through the text."""
-    lanes: int = 64
-    """Parts of the text that are read side by side: the batch."""
+    batch_size: int = 64
+    """Number of parts of the text that are read in parallel, one per row of a batch."""
     length: int = 32
     """Characters of an update; the gradient covers these, the memory also what came before."""
     learning_rate: float = 4e-3
@@ -62,7 +62,7 @@ class Config(FitConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "embedding", "mem_slots", "head_size", "num_heads", "units")
-        require_positive(self, "epochs", "lanes", "length")
+        require_positive(self, "epochs", "batch_size", "length")
 
     @property
     def default_name(self) -> str:
@@ -79,15 +79,15 @@ PRESETS = {
 
 def main(config: Config) -> FitRun:
     """Trains a model of the characters of a text; the same command again resumes."""
-    if make_replicas(config, config.lanes).count > 1:
+    if make_replicas(config, config.batch_size).count > 1:
         raise InvalidInput(
             "a text model trains on one device, because the batch size of a stateful network is "
             f"fixed; received {config.devices} devices per host"
         )
-    text = load_text(config.text, min_characters=10 * (config.lanes * config.length + 1))
+    text = load_text(config.text, min_characters=10 * (config.batch_size * config.length + 1))
     characters = Characters(text)
     parts = {
-        name: TextBatches(codes, config.lanes, config.length)
+        name: TextBatches(codes, config.batch_size, config.length)
         for name, codes in split_text(characters.encode(text)).items()
     }
     keras.utils.set_random_seed(config.seed)
@@ -105,7 +105,7 @@ def main(config: Config) -> FitRun:
 
 
 class ResetMemory(keras.callbacks.Callback):
-    """Resets the memory at the start of every epoch and evaluation, where the lanes start."""
+    """Resets the memory at the start of every epoch and evaluation."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.model.get_layer("core").reset_state()
@@ -114,8 +114,8 @@ class ResetMemory(keras.callbacks.Callback):
         self.model.get_layer("core").reset_state()
 
 
-def make_network(config: Config, num_characters: int, lanes: int) -> keras.Model:
-    """Return a model of codes `(lanes, T)` to logits `(lanes, T, num_characters)`.
+def make_network(config: Config, num_characters: int, batch_size: int) -> keras.Model:
+    """Return a model that maps codes `(B, T)` to logits `(B, T, num_characters)`.
 
     Its memory continues from call to call.
     """
@@ -131,7 +131,7 @@ def make_network(config: Config, num_characters: int, lanes: int) -> keras.Model
         core = keras.layers.LSTM(config.units, **options)
     return keras.Sequential(
         [
-            keras.Input(batch_shape=(lanes, None), dtype="int32"),
+            keras.Input(batch_shape=(batch_size, None), dtype="int32"),
             keras.layers.Embedding(num_characters, config.embedding, dtype=config.dtype),
             core,
             keras.layers.Dense(num_characters, dtype=config.dtype),
@@ -141,7 +141,7 @@ def make_network(config: Config, num_characters: int, lanes: int) -> keras.Model
 
 def make_model(config: Config, num_characters: int, steps_per_epoch: int) -> keras.Model:
     """Return a compiled network with new weights."""
-    model = make_network(config, num_characters, config.lanes)
+    model = make_network(config, num_characters, config.batch_size)
     model.compile(
         make_optimizer("adam", **config.optimizer_options(config.epochs * steps_per_epoch)),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),

@@ -41,7 +41,7 @@ def compare(config, title, sides, flops, notes, rivals=(EAGER, COMPILED), **othe
         title: title of the report.
         sides: dict (network, precision, side) → function.
         flops: dict name → floating-point operations of the matrix products of an update; a side
-            without an entry gets no share of the product rate.
+            without an entry gets no fraction of the matmul rate.
         notes: function of the seconds, dict name → array, that returns further notes.
         rivals: sides that all others are compared with.
         others: further functions to measure, by name.
@@ -55,8 +55,8 @@ def compare(config, title, sides, flops, notes, rivals=(EAGER, COMPILED), **othe
         cells = {"network": network, "precision": precision, "update": side}
         cells |= {"ms": 1e3 * median(seconds[name]), "10 to 90 %": middle(1e3 * seconds[name])}
         if name in flops:
-            share = flops[name] / median(seconds[name]) / rates[precision]
-            cells["share of the product rate"] = f"{share:.0%}"
+            fraction = flops[name] / median(seconds[name]) / rates[precision]
+            cells["fraction of the matmul rate"] = f"{fraction:.0%}"
         columns = {f"of {rival}": (network, precision, rival) for rival in rivals}
         columns[f"of {EAGER} in float32"] = (network, "float32", EAGER)
         for column, rival in columns.items():

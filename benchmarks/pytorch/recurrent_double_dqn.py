@@ -104,12 +104,12 @@ class TorchRecurrentDoubleDQN(TorchDoubleDQN):
     def _targets(self, sequence, q_online, q_target, begin, end):
         """Return the targets of the steps from `begin` to `end`, and 1 for steps that count."""
         over = sequence["over"].float()
-        cut = over * (1 - sequence["terminated"].float())
+        truncated = over * (1 - sequence["terminated"].float())
         continuing, return_t, counted = 1.0, 0.0, 1.0
         for k in range(self.n_step):
             later = slice(begin + k, end + k)
             return_t = return_t + self.discount**k * continuing * sequence["reward_t"][:, later]
-            counted = counted * (1 - continuing * cut[:, later])
+            counted = counted * (1 - continuing * truncated[:, later])
             continuing = continuing * (1 - over[:, later])
         best = q_online[:, self.n_step :].argmax(2, keepdim=True)
         bootstrap = q_target[:, self.n_step :].gather(2, best).squeeze(2)

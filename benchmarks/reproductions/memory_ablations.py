@@ -60,7 +60,7 @@ DRAWN = (
     "relational-memory",
     "no-memory",
 )
-"""Variants of the figure; more lines than its colours cannot be told apart."""
+"""Variants of the figure; more lines than its colours cannot be distinguished."""
 
 
 def measure(run):

@@ -26,7 +26,7 @@ VARIANTS = {
         ("--sampling=steps",),
     ),
     "no-starts": ("dense, no extra windows at the start", "dense", ("--start-fraction=0",)),
-    "not-told": ("dense, no return input", "dense", ("--no-return-conditioned",)),
+    "no-return-input": ("dense, no return input", "dense", ("--no-return-conditioned",)),
     "return-to-go": ("dense, return-to-go as input", "dense", ("--condition=return_to_go",)),
     "one-network": (
         "dense, one network, batch size 256",

@@ -171,12 +171,12 @@ class RecurrentDoubleDQN(DoubleDQN):
         """Return the mean loss, errors `(B, unrolled)`, and a mask, 1 for steps with a loss."""
         n, unrolled = self.n_step, slice(begin, end)
         over = tf.cast(batch["over"], tf.float32)
-        cut = over * (1.0 - tf.cast(batch["terminated"], tf.float32))
+        truncated = over * (1.0 - tf.cast(batch["terminated"], tf.float32))
         continues, return_t, counted = 1.0, 0.0, 1.0
         for k in range(n):
             later = slice(begin + k, end + k)
             return_t += self.discount**k * continues * batch["reward_t"][:, later]
-            counted *= 1.0 - continues * cut[:, later]
+            counted *= 1.0 - continues * truncated[:, later]
             continues *= 1.0 - over[:, later]
         target_t = double_dqn_target(
             q_online[:, :-n] if self.select_at_t else q_online[:, n:],

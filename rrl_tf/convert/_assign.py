@@ -125,8 +125,8 @@ def torch_layer_norm(
     Args:
         name: name of the original layer.
         norm: our layer.
-        shape: shape of the original weights, if it differs from ours in axes of size 1; None means
-            the shape of ours.
+        shape: shape of the original weights, if it has other axes of size 1 than the weights of
+            `norm`; None means that the shapes are equal.
     """
     ours = tuple(norm.gamma.shape)
     shape = shape or ours

@@ -24,7 +24,7 @@ class ArrayCheck:
     - Floats must be finite in float32.
 
     Args:
-        name: what is checked, such as `"the observation"`, for the error message.
+        name: subject of the error message, such as `"the observation"`.
         shape: declared shape of one value.
         dtype: declared dtype, a number or bool type.
         any_shape: whether a value of another shape is accepted and reshaped if it has the right

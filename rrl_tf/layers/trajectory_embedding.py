@@ -24,7 +24,7 @@ class TrajectoryEmbedding(BaseLayer):
     In the original, the position of a step is its time step in the episode (`"episode"`). A model
     can recognise a recorded step by its state and time step, and so memorise the noise in the
     recorded action. With `positions="window"`, the position is counted from the newest step of the
-    window, which only tells the model the order of the steps.
+    window, which gives the model only the order of the steps.
 
     Args:
         width: F, the size of a token.

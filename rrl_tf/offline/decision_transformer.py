@@ -329,7 +329,7 @@ def _chosen_noise_scale(run):
     if "chosen_noise" not in summary:
         return {}
     set_noise_scale(run.model, summary["chosen_noise"])
-    return {name: summary[name] for name in ("played_noise", "chosen_noise")}
+    return {name: summary[name] for name in ("noise_scales", "chosen_noise")}
 
 
 def _choose_noise_scale(run, evaluator):
@@ -346,7 +346,7 @@ def _choose_noise_scale(run, evaluator):
         return {}
     tried = choose_noise_scale(evaluator, config.noise_scales, config.progress_episodes)
     run.folder.replace_model(model)
-    return {"played_noise": tried, "chosen_noise": model.noise_scale}
+    return {"noise_scales": tried, "chosen_noise": model.noise_scale}
 
 
 def dataset_fingerprint(data: OfflineData, scaling: Scaling) -> dict[str, Any]:

@@ -391,7 +391,7 @@ def _export(
         **_action_names(data),
         "data": data.name,
         "return_scale": scaling.return_scale,
-        **({"played_noise": model.noise_scale} if learns_noise else {}),
+        **({"noise_scale": model.noise_scale} if learns_noise else {}),
         "scores": summary.get("last", {}),
     }
     shape, dtype = observations.shape[1:], observations.dtype
@@ -417,7 +417,7 @@ def format_summary(summary: Mapping[str, Any]) -> str:
         f"{_digits(recorded['max'])}; action error by return, low to high: {errors}"
     ]
     if "chosen_noise" in summary:
-        tried = ", ".join(f"{k}: {_digits(v)}" for k, v in summary["played_noise"].items())
+        tried = ", ".join(f"{k}: {_digits(v)}" for k, v in summary["noise_scales"].items())
         lines.append(f"  noise scale {summary['chosen_noise']:g}; returns of all scales: {tried}")
     for name, label in WEIGHTS.items():
         for target, row in summary.get(name, {}).items():

@@ -22,8 +22,8 @@ def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray
         signature: The signature of the policy, from `Client.signatures`.
 
     Raises:
-        ValueError: If the policy has inputs besides the observation, or if the dtype of its
-            observations cannot represent the values of a list.
+        ValueError: If the policy has further inputs, or if the dtype of its observations cannot
+            represent the values of a list.
     """
     inputs = signature["inputs"]
     if inputs.keys() != {"observation"}:

@@ -159,7 +159,7 @@ def read_credentials(path: str | os.PathLike[str]) -> Any:
 
 
 def _warn(path, fields):
-    """Warn of the fields of a file that have no effect beside its other fields and the flags."""
+    """Log a warning for each field that has no effect with these flags and other fields."""
     for field in sorted(fields):
         _log.warning("%s: %s has no effect", path, field)
 

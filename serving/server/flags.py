@@ -179,7 +179,7 @@ class Flags:
 # Flags of tensorflow_model_server that are accepted but have no effect. They concern threads that
 # this server does not have, hardware settings that it leaves to TensorFlow, and formats other than
 # SavedModel.
-_WITHOUT_EFFECT = (
+_IGNORED = (
     "rest_api_num_threads",
     "grpc_max_threads",
     "num_load_threads",
@@ -254,12 +254,12 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Flags, list[str]]:
     parser.add_argument(
         "--use_alts_credentials", type=_boolean, nargs="?", const=True, help=argparse.SUPPRESS
     )
-    for name in _WITHOUT_EFFECT:
+    for name in _IGNORED:
         parser.add_argument(f"--{name}", nargs="?", const="", help=argparse.SUPPRESS)
     values = vars(parser.parse_args(arguments))
     if values.pop("use_alts_credentials"):
         parser.error("--use_alts_credentials is not supported; use --ssl_config_file for TLS")
-    ignored = [name for name in _WITHOUT_EFFECT if values.pop(name) is not None]
+    ignored = [name for name in _IGNORED if values.pop(name) is not None]
     flags = Flags(**values)
     problem = _problem(flags)
     if problem:

@@ -45,8 +45,8 @@ _IDLE_SECONDS = 600.0
 _LINGER_SECONDS = 1.0  # to receive the rest of a refused body before the connection closes
 _HALF_CLOSED_SECONDS = 0.1  # after a client's end of stream, to begin the reply to its last request
 _FULL = json.dumps({"error": "too many connections"})
-# The headers of tensorflow_model_server with --rest_api_enable_cors_support. A browser that sends
-# JSON from a page of another origin first asks for all three with an OPTIONS request.
+# The headers of tensorflow_model_server with --rest_api_enable_cors_support. Before a page of
+# another origin may send JSON, the browser requires all three in the reply to an OPTIONS request.
 _CORS = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "POST, GET",

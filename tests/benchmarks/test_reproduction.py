@@ -151,7 +151,8 @@ def test_scripts_accept_the_options_of_every_training(name):
             continue  # it has no script
         script = importlib.import_module(f"train_scripts.{training.script}")
         default = script.PRESETS[training.preset]
-        tyro.cli(type(default), default=default, args=list(training.options))
+        config = tyro.cli(type(default), default=default, args=list(training.options))
+        assert type(config) is type(default)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -32,7 +32,7 @@ TOY = {
     "--draw-every=2 --warmup-steps=1 --validation-pictures=3 --test-pictures=4",
     "train_graphs": "--steps=2 --batch-size=4 --log-every=1 --checkpoint-every=1 "
     "--warmup-steps=1 --test-graphs=8 --num-rounds=2",
-    "train_text": "--epochs=1 --lanes=200 --length=100 --embedding=4 --mem-slots=2 "
+    "train_text": "--epochs=1 --batch-size=200 --length=100 --embedding=4 --mem-slots=2 "
     "--head-size=3 --num-heads=2 --units=8",
     "train_decision_transformer": "--steps=4 --log-every=2 --evaluate-every=2 "
     "--checkpoint-every=2 --evaluation-episodes=2 --progress-episodes=2 "

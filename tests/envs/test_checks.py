@@ -263,15 +263,11 @@ def test_replay_checks_shapes_and_dtypes_in_a_graph():
         no = tf.zeros((2,), tf.bool)
         replay.add(observation, action, tf.zeros((2,)), no, no, observation)
 
-    tf.config.run_functions_eagerly(False)
-    try:
-        tf.function(add)(tf.zeros((2, 2)), tf.constant([0, 1]))
-        with pytest.raises(InvalidInput, match=r"`action_t` must be int32 .*; received float32"):
-            tf.function(add, autograph=False)(tf.zeros((2, 2)), tf.constant([0, 1.9]))
-        with pytest.raises(InvalidInput, match=r"\(2, 2\); received float32 of shape \(2, 1\)"):
-            tf.function(add, autograph=False)(tf.zeros((2, 1)), tf.constant([0, 1]))
-    finally:
-        tf.config.run_functions_eagerly(False)
+    tf.function(add)(tf.zeros((2, 2)), tf.constant([0, 1]))
+    with pytest.raises(InvalidInput, match=r"`action_t` must be int32 .*; received float32"):
+        tf.function(add, autograph=False)(tf.zeros((2, 2)), tf.constant([0, 1.9]))
+    with pytest.raises(InvalidInput, match=r"\(2, 2\); received float32 of shape \(2, 1\)"):
+        tf.function(add, autograph=False)(tf.zeros((2, 1)), tf.constant([0, 1]))
     assert len(replay) == 2
 
 

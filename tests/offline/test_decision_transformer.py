@@ -121,7 +121,7 @@ def test_a_finished_run_is_evaluated_again_for_other_targets(tmp_path, capsys, s
         run = train_decision_transformer(data, network, scaling, settings)
     found = summary_of(run)
     assert found["last"].keys() == {"3", "6", "9"} and found["step"] == 4
-    for name in ("played_noise", "chosen_noise", "action_error"):
+    for name in ("noise_scales", "chosen_noise", "action_error"):
         assert found[name] == before[name]
     assert network.noise_scale == found["chosen_noise"]
     assert [row["step"] for row in run.log.rows] == [row["step"] for row in rows]
@@ -142,7 +142,7 @@ def test_evaluation_without_episodes_keeps_earlier_results(tmp_path):
     run = train_decision_transformer(data, network, scaling, settings)
     assert summary_of(run) == before and network.noise_scale == before["chosen_noise"]
     details = details_of(run, "2")
-    assert details["played_noise"] == before["chosen_noise"]
+    assert details["noise_scale"] == before["chosen_noise"]
     assert details["scores"] == before["last"]
 
 

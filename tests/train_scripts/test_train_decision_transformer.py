@@ -159,16 +159,16 @@ def test_advantages_are_learned_and_a_noise_scale_is_chosen(recorded_torques, tm
     choices |= {"distribution": "censored_normal", "noise_scale": 0.25}
     plain = {"evaluate_every": 0, "targets": (-900.0,), "model": "behavior_cloning", **choices}
     one = script.main(tiny(recorded_torques, tmp_path, name="plain", **plain))
-    assert "played_noise" not in summary_of(one)
+    assert "noise_scales" not in summary_of(one)
     more = {"advantage_power": 2.0, "noise_scales": (0.0, 1.0)}
     config = tiny(recorded_torques, tmp_path, name="more", **plain, **more)
     run = script.main(config)
-    tried = summary_of(run)["played_noise"]
+    tried = summary_of(run)["noise_scales"]
     assert tried.keys() == {"0", "1"}
     chosen = float(max(tried, key=tried.get))
     assert run.model.noise_scale == summary_of(run)["chosen_noise"] == chosen
     details = json.loads((run.folder.export / "1" / "assets.extra" / "policy.json").read_text())
-    assert details["played_noise"] == chosen
+    assert details["noise_scale"] == chosen
     for text in (capsys.readouterr().out, (run.folder.path / "report.html").read_text()):
         assert f"noise scale {chosen:g}; returns of all scales: 0: -" in text
     assert script.main(config).model.noise_scale == chosen  # of a finished run
@@ -182,7 +182,7 @@ def test_preset_dense_learns_discrete_actions(recorded, tmp_path):
     config = dataclasses.replace(script.DENSE, **toy)
     run = script.main(config)
     assert run.model.discrete and run.model.action_distribution is None
-    assert "played_noise" not in summary_of(run)
+    assert "noise_scales" not in summary_of(run)
     played_on = script.main(dataclasses.replace(config, fine_tune=20))
     assert played_on.folder.path.name == "toy-fine-tuned"
 

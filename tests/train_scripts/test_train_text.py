@@ -29,7 +29,7 @@ def small(tmp_path, **changes):
         "num_heads": 2,
         "units": 8,
         "epochs": 2,
-        "lanes": 4,
+        "batch_size": 4,
         "length": 8,
         **changes,
     }
@@ -75,7 +75,7 @@ def test_memory_continues_between_batches_and_resets_at_the_start(tmp_path):
         in_parts = model.evaluate(
             data, callbacks=[train_text.ResetMemory()], verbose=0, return_dict=True
         )
-    whole = train_text.make_network(config, 5, lanes=4)
+    whole = train_text.make_network(config, 5, batch_size=4)
     whole.set_weights([w.numpy() for w in model.weights])
     whole.get_layer("core").reset_state()
     logits = whole(data.rows[:, :-1])
@@ -97,7 +97,7 @@ def test_presets_have_equal_parameter_counts():
         (["--text", "nowhere.txt"], "nowhere.txt cannot be read: No such file"),
         (["--text", "{folder}/latin.txt"], "latin.txt must be in UTF-8; received the byte 0xe9"),
         (["--text", "{folder}/short.txt"], "short.txt must have at least"),
-        (["--lanes", "0"], "`lanes` must be greater than 0; received 0"),
+        (["--batch_size", "0"], "`batch_size` must be greater than 0; received 0"),
     ],
 )
 def test_wrong_option_writes_nothing(arguments, message, tmp_path, rejected):
