@@ -42,7 +42,7 @@ def use_one_thread():
     """
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    tf.get_logger().setLevel("ERROR")  # it warns if one function is traced for several models
+    tf.get_logger().setLevel("ERROR")  # TensorFlow warns if a function is traced for several models
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 

@@ -1,4 +1,4 @@
-"""A reproduction: trainings, and the tables and figures of a docs page made from their results.
+"""Define a reproduction: training runs, and the tables and figures that a docs page shows of them.
 
 `docs/results/<page>/runs.json` holds the last evaluation of every run, one run per line, and
 `docs/results/<page>/curves.csv` the learning curves that the figures show, down-sampled. Tables
@@ -66,7 +66,7 @@ class Results:
 
     @functools.cached_property
     def evaluations(self):
-        """Dict run name → its last evaluation."""
+        """Dict from the name of each run to its last evaluation."""
         file = self.folder / "runs.json"
         try:
             return json.loads(file.read_text()) if file.exists() else {}
@@ -152,7 +152,7 @@ class Reproduction:
 
     @property
     def results(self):
-        """Results of the committed runs, and of those trained here."""
+        """Results of the page: those in the repository, and those of runs on this machine."""
         return Results(pathlib.Path("docs/results", self.page))
 
     def main(self, config):

@@ -49,8 +49,8 @@ class Config:
     policy_folder: str = "policies"
     """Folder with `NAME.npz` for every policy of a recipe."""
     noise: Literal["random", "clipped", "tanh", "none"] | None = None
-    """Exploration: random actions; for continuous actions normal noise, clipped to the bounds or
-    added before a tanh; or none. By default that of the recipe, or random actions."""
+    """Exploration: `random` actions; for continuous actions normal noise, `clipped` to the bounds
+    or added before a `tanh`; or `none`. By default the recipe's, and without a recipe `random`."""
     episodes: int | None = None
     """Episodes of each policy at each skill level; by default 500 without a recipe."""
     steps: int | None = None

@@ -167,11 +167,11 @@ def read(file: pathlib.Path) -> dict[str, Any]:
 
 
 def without_path(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document whose `data` has no folders.
+    """Shorten the path in `data` to the name of the dataset.
 
     Example:
-        >>> without_path({"data": "minari:/home/me/secret/me/x-v0", "seed": 1})
-        {'data': 'secret/me/x-v0', 'seed': 1}
+        >>> without_path({"data": "minari:/home/me/rrl/doorkey/mixed-v0", "seed": 1})
+        {'data': 'rrl/doorkey/mixed-v0', 'seed': 1}
     """
     source = document.get("data")
     if not isinstance(source, str):

@@ -34,7 +34,7 @@ def main(config):
 
 
 def model_rows(name):
-    """Yield one row for each signature of a pretrained model, without `serving_default`."""
+    """Yield one row for each signature of a pretrained model except `serving_default`."""
     version, signatures = signatures_of(name)
     for signature, spec in signatures.items():
         arrays = random_inputs(spec["inputs"], 3)

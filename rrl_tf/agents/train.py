@@ -50,8 +50,8 @@ from rrl_tf.training.safeguards import GracefulShutdown, require_finite, transla
 DrawEpisode: TypeAlias = Callable[
     [keras.Model, Task, pathlib.Path, MetricsLog], "list[pathlib.Path]"
 ]
-"""Function of a network, a task, the folder for figures and the log that draws an episode and
-returns the paths of the figures."""
+"""Function that draws an episode and returns the paths of the figures. Its arguments are a network,
+a task, the folder for figures and the log."""
 
 ExtraEvaluation: TypeAlias = Callable[[Any], Mapping[str, Any]]
 """Function of the trained agent that returns further results for `evaluation.json`."""

@@ -103,9 +103,9 @@ def brightened(images: tf.Tensor) -> tf.Tensor:
 def rotate_and_shift(images: tf.Tensor, degrees: Any, shift: Any) -> tf.Tensor:
     """Rotate each image about its centre, then shift it.
 
-    A pixel of the result has the value of the nearest pixel at its position before the rotation and
-    shift, or 0 if this position is outside of the image. Torchvision's `affine`, which the book
-    uses, does the same.
+    Each pixel of the result is traced back to where it was before the rotation and shift. It gets
+    the value of the input pixel nearest to that position, or 0 outside of the image. Torchvision's
+    `affine`, which the book uses, does the same.
 
     Args:
         images: `(B, height, width, C)` float.

@@ -162,10 +162,10 @@ def _all_finite(array):
 
 
 def observation_check(space: gymnasium.Space) -> ArrayCheck:
-    """Return the check of a space's observations.
+    """Return an `ArrayCheck` for the observations of a space.
 
     Raises:
-        InvalidInput: if observations are not arrays.
+        InvalidInput: if the space does not contain numeric arrays.
     """
     if space.shape is None or space.dtype is None or np.dtype(space.dtype).kind not in "biuf":
         raise InvalidInput(

@@ -280,7 +280,7 @@ def _level(make, size):
 
 
 def _make_from(make, size, all_starts, starts=None, **options):
-    """Make an environment with `starts` or else `all_starts`; unlike a lambda, it is picklable."""
+    """Make an environment with `starts`, by default `all_starts`. A lambda could not be pickled."""
     return make(size, True, starts=starts or all_starts, **options)
 
 

@@ -141,7 +141,7 @@ def _measure(decide, rounds, read, candidate, counts, draws, rng, answers):
 
 
 def _removal_effects(decide, relevances, candidate, counts, answers):
-    """Return the `drop`, `kept` and `accuracy_drop` of one order, `(K, 3, B)`."""
+    """Return `(K, 3, B)`: the `drop`, `kept` and `accuracy_drop` for one order of removal."""
     before = decide(None)
     rows, choice = np.arange(len(before)), before.argmax(axis=1)
 

@@ -111,7 +111,7 @@ class Windows:
         return np.arange(self.data.steps) - np.repeat(self._first_steps, self._lengths)
 
     def reweight(self, factors: np.ndarray) -> None:
-        """Multiply the probability that a window ends with each step by a factor.
+        """Multiply each step's relative probability of ending a window by its own factor.
 
         Args:
             factors: `(steps,)` non-negative numbers, such as those of

@@ -305,7 +305,7 @@ def _begin(size, wall, door, key_x, key_y, x, y, direction):
 
 
 def _columns(starts):
-    """Return starts as int32 `(E, 8)`, in the order of the arguments of `_begin`."""
+    """Return the starts as an int32 array `(E, 8)`; its columns are the arguments of `_begin`."""
     rows = [(s.size, s.wall, s.door, *s.key, *s.agent, s.direction) for s in starts]
     return np.array(rows, np.int32)
 
