@@ -263,4 +263,4 @@ def known_options():
             elif isinstance(node, ast.Constant):
                 option = re.fullmatch(r"--([\w-]+)", str(node.value))
                 names |= {option[1].replace("-", "_")} if option else set()
-    return frozenset(names | {*flags._WITHOUT_EFFECT})
+    return frozenset(names | {*flags._IGNORED})
