@@ -86,6 +86,14 @@ def test_results_are_few_and_docs_are_small():
     assert sum(path.stat().st_size for path in docs) < LARGEST_DOCS
 
 
+def test_pages_are_short():
+    limits = {"README.md": 130, "CHANGELOG.md": 100, "docs/tasks/*.md": 200}
+    limits |= {f"docs/{folder}/*.md": 250 for folder in ("tutorials", "how_to", "explanations")}
+    for pattern, limit in limits.items():
+        for page in ROOT.glob(pattern):
+            assert len(page.read_text().splitlines()) <= limit, page.name
+
+
 def test_training_a_double_dqn_loads_few_modules():
     parts = ("double_dqn", "loop", "environments", "replay")
     found = set().union(*(structure.closure(f"rrl_tf.agents.{part}", MODULES) for part in parts))
