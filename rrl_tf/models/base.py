@@ -311,6 +311,18 @@ class ActionModel(BaseModel):
         return self.action_distribution(prediction)
 
 
+def one_hot(index: Tensor, depth: int, dtype: str, axis: int = -1) -> Tensor:
+    """Return one-hot vectors along a new axis, zeros for the index -1.
+
+    ONNX's `OneHot`, to which `keras.ops.one_hot` is converted, counts -1 from the end.
+    """
+    shape = [1] * (len(index.shape) + 1)
+    shape[axis] = depth
+    dtype_of_index = keras.backend.standardize_dtype(index.dtype)
+    positions = ops.reshape(ops.arange(depth, dtype=dtype_of_index), shape)
+    return ops.cast(ops.equal(ops.expand_dims(index, axis), positions), dtype)
+
+
 def read_pretrained(name: str | os.PathLike, load_weights: bool = True) -> keras.Model:
     """Return a pretrained model of any class.
 

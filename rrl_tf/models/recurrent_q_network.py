@@ -24,6 +24,7 @@ from rrl_tf.models.base import (
     dueling_values,
     make_hidden,
     make_layer,
+    one_hot,
 )
 from rrl_tf.models.relational_q_network import RelationalEncoder, with_preprocessor
 
@@ -435,7 +436,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         if first is not None:
             action = ops.where(first, -1, action)
             reward = ops.where(first, 0.0, reward)
-        action = ops.one_hot(action, self.num_actions, dtype=self.compute_dtype)  # zeros for -1
+        action = one_hot(action, self.num_actions, self.compute_dtype)
         return ops.concatenate([action, ops.cast(reward, action.dtype)[..., None]], axis=-1)
 
     def _memory_inputs(self, views, removed, vector, entities, previous):

@@ -25,7 +25,7 @@ from rrl_tf.layers import PositionEmbedding, RandomShift
 from rrl_tf.layers.base import make_dense
 from rrl_tf.layers.masks import without_removed
 from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
-from rrl_tf.models.base import build_in_turn, dueling_values, make_hidden
+from rrl_tf.models.base import build_in_turn, dueling_values, make_hidden, one_hot
 from rrl_tf.models.grid_model import GridModel, one_per_convolution
 
 CONV_PADDINGS = ("valid", "same", "top_left")
@@ -265,7 +265,7 @@ class RelationalEncoder(GridModel):
         exact.
         """
         slots = self._slots(visible, first)
-        chosen = ops.one_hot(slots, self.max_entities, axis=1, dtype=x.dtype)
+        chosen = one_hot(slots, self.max_entities, x.dtype, axis=1)
         row = ops.arange(self.max_entities)[None]
         first_visible = ops.any(ops.logical_and(visible, first), axis=1, keepdims=True)
         is_used = row <= ops.max(slots, axis=1, keepdims=True)
