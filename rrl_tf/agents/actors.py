@@ -333,13 +333,13 @@ class RayPool:
 
     def _connect(self):
         address = os.environ.get("RAY_ADDRESS")
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        options = {"log_to_driver": False, "logging_level": logging.ERROR}
         if not address:
             local = {"num_cpus": self._count, "num_gpus": 0, "include_dashboard": False}
-            self._ray.init("local", **local, **quiet)
+            self._ray.init("local", **local, **options)
             return
         try:
-            self._ray.init(address, **quiet)
+            self._ray.init(address, **options)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConnectionError(
                 "RAY_ADDRESS must be the address of a cluster that runs Ray "
