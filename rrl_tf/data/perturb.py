@@ -1,6 +1,6 @@
 """Shift, rotate and spot batches of digits at random, with TensorFlow operations.
 
-Equal seeds give equal perturbations.
+The same seed always selects the same perturbations.
 """
 
 from __future__ import annotations

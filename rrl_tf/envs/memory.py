@@ -144,7 +144,7 @@ class Memory(StartableEnv, MemoryEnv):
 
     def _gen_grid(self, width, height):
         start = self._chosen_start()
-        self._draws: list[int] = []  # results that the next random draws return, last first
+        self._draws: list[int] = []  # results that the next random draws return, the last one first
         self._drawn: list[int] = []  # results of all draws of this grid
         if start is not None:  # `_rand_int` returns these numbers instead of random ones
             objects = (_UPPER_OBJECTS.index(start.upper), _OBJECTS.index(start.shown))

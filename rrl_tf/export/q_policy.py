@@ -181,7 +181,7 @@ def export_recurrent_policy(
 
 
 def _fingerprint(network):
-    """Return a checksum of the configuration and weights; float32 stores it exactly; never 0."""
+    """Return a nonzero checksum of configuration and weights that float32 represents exactly."""
     if not (hasattr(network, "initial_memory") and network.built):
         raise InvalidInput(
             "`network` must be a built RecurrentQNetwork; received "

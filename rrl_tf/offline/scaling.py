@@ -109,7 +109,7 @@ class Scaling:
             states = self.preprocessor(ops.reshape(states, (-1, *shape)))
         states = ops.reshape(states, (-1, steps, self.state_size))
         is_double = backend.standardize_dtype(states.dtype) == "float64"
-        # TFLite has no float64 arithmetic, so it is used only where float32 is too coarse.
+        # Use float64 only where float32 is too coarse, because TFLite cannot compute in float64.
         dtype = "float64" if is_double and self._is_far_from_zero() else "float32"
         states = ops.cast(states, dtype) - ops.cast(self.state_offset, dtype)
         return ops.cast(states, "float32") * self.state_factor

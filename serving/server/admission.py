@@ -51,7 +51,7 @@ class Lease:
             self._budget.make_room(self)
 
     def complete(self) -> None:
-        """Note that the whole request has arrived, which ends its time limit."""
+        """Record that the whole request has arrived, which ends its time limit."""
         self.is_complete = True
         self.timeout.reschedule(None)
 
