@@ -103,7 +103,7 @@ def plateau(results):
 
 
 def minutes(found):
-    """Format the duration of trainings."""
+    """Format the duration of training runs."""
     return spread([each["training_minutes"] for each in found], ".0f")
 
 

@@ -45,7 +45,7 @@ class Config(runner.Config):
 
 
 def trainings(config):
-    """Return a training for every dataset and preset."""
+    """Return a `Training` for every dataset and preset."""
     return {
         run_name(preset, data): Training(preset, SCRIPT, preset, config.options(data))
         for data in config.data

@@ -72,7 +72,7 @@ class Config(runner.Config):
 
 
 def trainings(config):
-    """Return a training for every dataset and variant."""
+    """Return a `Training` for every dataset and variant."""
     found = {}
     for data in config.data:
         best = f"--targets={load_episodes(data).returns().max():.0f}"

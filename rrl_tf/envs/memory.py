@@ -104,8 +104,8 @@ def enumerate_memory_starts(size: int, random_length: bool = False) -> tuple[Mem
 class Memory(StartableEnv, MemoryEnv):
     """MiniGrid's Memory with chosen starts, `info["success"]` and `state_key()`.
 
-    Without `starts` and reset options, the same seed and actions give the same grids, observations
-    and rewards as in MiniGrid.
+    Without `starts` and reset options, the same seed and actions lead to the same grids,
+    observations and rewards as in MiniGrid.
 
     Args:
         size: side of the grid in cells, odd, at least 7.

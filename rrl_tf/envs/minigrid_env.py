@@ -97,7 +97,7 @@ class StartableEnv(MiniGridEnv):
         return False
 
     def _is_success(self, reward):
-        """Return whether a terminated episode is a success: a wrong goal gives no reward."""
+        """Return whether a terminated episode is a success: a wrong goal has no reward."""
         return bool(reward > 0)
 
     def _chosen_start(self):

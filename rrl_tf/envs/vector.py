@@ -207,7 +207,7 @@ class SeededVectorEnv(VectorEnv):
             The current observations `(E, ...)`.
 
         Raises:
-            InvalidInput: if the state has another number of environments, or a replayed episode
+            InvalidInput: if the state has a different number of environments, or a replayed episode
                 produces a different observation than the stored one.
         """
         environments = state["environments"]

@@ -306,7 +306,7 @@ class _Episode:
         self.end = tuple(map(int, world.agent_pos)) if terminated else object()
 
     def replay(self, t, memory):
-        """Return this episode up to step t, from where it continues with another memory."""
+        """Return this episode up to step t, from where it continues with the given memory."""
         actions = [step.action for step in self.steps[:t]]
         return _Episode(self.env, self.start, actions, {**self.steps[t].state, "memory": memory})
 

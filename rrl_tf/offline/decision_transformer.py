@@ -176,7 +176,7 @@ def train_decision_transformer(
 
     Raises:
         InvalidInput: if a number is out of range, the network does not match the data, the
-            environment cannot be created, or the folder contains a run with other arguments.
+            environment cannot be created, or the folder contains a run with different arguments.
 
     Example: at the top of this module.
     """

@@ -191,7 +191,7 @@ def fine_tune(
     Raises:
         InvalidInput: if the data has no environment, if the network is not conditioned on returns
             or does not match the data, if a number is out of range, or if the folder contains a run
-            with other arguments.
+            with different arguments.
 
     Example: at the top of this module.
 

@@ -189,7 +189,8 @@ def largest_return(data: OfflineData, condition: str = "return_to_go") -> float:
     """
     largest = np.abs(data.returns()).max()
     if one_of("condition", condition, CONDITIONS) == "return_to_go":
-        # Subtracting past rewards from the return gives exactly the largest return if all rewards
+        # Subtracting past rewards from the return results in exactly the largest return if all
+        # rewards
         # have the same sign. The sums of `returns_to_go` could be rounded differently.
         later = (each.total - np.cumsum(each.rewards, dtype="float64") for each in data.episodes)
         largest = max(largest, *(np.abs(returns).max() for returns in later))

@@ -223,7 +223,7 @@ def draw_weights(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
 
 
 def even_weight(weights: Any) -> float:
-    """Return the weight that uniform attention would give to each entity of weights `(..., S)`.
+    """Return the weight of each entity under uniform attention, for weights `(..., S)`.
 
     Entities of weight 0 do not count, because they are masked.
     """

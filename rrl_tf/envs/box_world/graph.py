@@ -46,7 +46,7 @@ class BoxWorldState(NamedTuple):
 class BoxWorldGraph:
     """`BoxWorld` for E environments as pure functions of tensors.
 
-    A step gives the same result as in `BoxWorld`. New episodes are drawn uniformly from a pool of
+    A step has the same result as in `BoxWorld`. New episodes are drawn uniformly from a pool of
     levels. `BoxWorldLevels` generates the pool once, in NumPy.
 
     Args:
@@ -104,7 +104,7 @@ class BoxWorldGraph:
 
         Args:
             num_envs: E, a Python integer.
-            seed: two integers or an integer tensor `(2,)`. The same pair always gives the same
+            seed: two integers or an integer tensor `(2,)`. The same pair always selects the same
                 episodes, in eager mode and in compiled functions.
         """
         cells, agents = self._pool

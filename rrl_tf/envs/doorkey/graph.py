@@ -148,8 +148,8 @@ class DoorKeyGraph:
         Args:
             num_envs: E, a Python integer.
             seed: two integers or an integer tensor `(2,)`, for example the run's seed and the
-                number of the call. The same pair always gives the same episodes, in eager mode and
-                in compiled functions.
+                number of the call. The same pair always selects the same episodes, in eager mode
+                and in compiled functions.
 
         Returns:
             A `DoorKeyState` of E environments.
@@ -254,7 +254,7 @@ class DoorKeyGraph:
     def _rewarded(self, steps, limit, terminated):
         if self._reward == "success":
             return tf.cast(terminated, tf.float32)
-        # Like MiniGrid, compute in float64; the cast at the end then gives the same float32.
+        # Like MiniGrid, compute in float64; the cast at the end then has the same result.
         fraction = tf.cast(steps, tf.float64) / tf.cast(limit, tf.float64)
         goal = tf.cast(1 - 0.9 * fraction, tf.float32)
         return tf.where(terminated, goal, -0.01 if self._reward == "book" else 0.0)
