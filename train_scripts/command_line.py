@@ -1,4 +1,4 @@
-"""Command lines of the scripts: presets, options, and errors in one line."""
+"""Parse the command lines of the scripts, and print errors in one line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GROUPS = {
     "evaluation_questions",
     "distribution": "devices cluster actors",
 }
-"""Groups of options in `--help`. Other options are of the environment or, without one, the task."""
+"""Groups of options in `--help`. All other options are in the group `environment` or `task`."""
 
 
 def run_preset(main: Callable[[Any], Any], presets: Mapping[str, Any], default: str) -> None:
@@ -66,8 +66,9 @@ def run_preset(main: Callable[[Any], Any], presets: Mapping[str, Any], default: 
 def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
     """Parse the command line, then call `main(config)`.
 
-    A mistake of the user is one line on standard error and exit code 1; a wrong option is tyro's
-    message and exit code 2. Any other exception is a bug and keeps its traceback.
+    After a mistake of the user, the process prints one line on standard error and ends with exit
+    code 1. For a wrong option, it prints tyro's message and ends with exit code 2. Any other
+    exception is a bug and keeps its traceback.
 
     Args:
         main: function of the configuration; its docstring is the description.
@@ -94,7 +95,7 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
 
 
 def _parse(config_class: type, default: Any = None, **options: Any) -> Any:
-    """Return the configuration on the command line; `--help` shows that of a run in groups."""
+    """Return the configuration on the command line; `--help` shows a run's options in groups."""
     if not hasattr(config_class, "preset"):  # not a `RunConfig`, whose module loads Keras
         return tyro.cli(config_class, default=default, **options)
     rest = "environment" if hasattr(config_class, "num_envs") else "task"
@@ -121,7 +122,7 @@ def _parse(config_class: type, default: Any = None, **options: Any) -> Any:
 
 
 def _field_docs(config_class: type) -> dict[str, str]:
-    """Return the docstring of every field of a dataclass, of a base class where it has none."""
+    """Return the docstring of every field of a dataclass, inherited from its base classes."""
     docs = {}
     for base in filter(dataclasses.is_dataclass, reversed(config_class.__mro__)):
         (definition,) = ast.parse(inspect.getsource(base)).body
@@ -140,6 +141,6 @@ def program() -> str:
 
 
 def fail(message: object, code: int = 1) -> NoReturn:
-    """End the process with one line on standard error."""
+    """Print one line on standard error and end the process."""
     print(f"error: {message}", file=sys.stderr)
     raise SystemExit(code)

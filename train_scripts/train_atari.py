@@ -1,4 +1,4 @@
-"""Trains a relational double DQN on an Atari game, for 100,000 steps.
+"""Train a relational double DQN on an Atari game, for 100,000 steps.
 
 python -m train_scripts.train_atari                          # Alien, relational
 python -m train_scripts.train_atari --network convolutional  # no relations, as many parameters
@@ -23,7 +23,7 @@ from train_scripts import command_line
 
 @dataclasses.dataclass(frozen=True)
 class Config(DoubleDQNConfig):
-    """Options of a run. A step is an environment step, which repeats the action for 4 frames."""
+    """Set the options of a run. An environment step repeats the action for 4 frames."""
 
     runs: str = "runs/atari"
     env: str = "ALE/Alien-v5"
@@ -65,7 +65,7 @@ PRESETS = {
 
 
 def main(config: Config):
-    """Trains a relational double DQN on an Atari game; the same command again resumes."""
+    """Train a relational double DQN on an Atari game. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     task = atari_task(config.env, frames=config.frames)
     keras.utils.set_random_seed(config.seed)

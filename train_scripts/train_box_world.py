@@ -1,4 +1,4 @@
-"""Trains a relational double DQN on Box-World, and tests it on other kinds of levels.
+"""Train a relational double DQN on Box-World, and test it on several kinds of new levels.
 
 python -m train_scripts.train_box_world                          # ours, 8x8, one to three boxes
 python -m train_scripts.train_box_world --network zambaldi       # the paper's architecture
@@ -26,7 +26,7 @@ from train_scripts import command_line
 
 @dataclasses.dataclass(frozen=True)
 class Config(DoubleDQNConfig):
-    """Options of a run. A step is an environment step, over all environments."""
+    """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/box_world"
     size: int = 8
@@ -36,11 +36,11 @@ class Config(DoubleDQNConfig):
     distractors: int = 2
     """Maximum number of distractor branches."""
     distractor_length: int = 1
-    """Boxes of a distractor branch."""
+    """Number of boxes in a distractor branch."""
     max_steps: int = 120
     """Time limit of an episode."""
     pool: int = 100_000
-    """Levels drawn in advance with `--loop graph`."""
+    """Number of levels that are drawn in advance with `--loop graph`."""
     network: Literal["fast", "fast-relative", "zambaldi", "book", "convolutional"] = "fast"
     """Architecture of `RelationalQNetwork`, or a convolutional network."""
 
@@ -56,7 +56,7 @@ BOX_WORLD = Config(
     use_return_lower_bound=True,  # Box-World is deterministic
     steps=3_000_000,
     num_envs=128,
-    updates_per_step=1 / 64,  # few large updates: steps cost little here, and levels are many
+    updates_per_step=1 / 64,  # few large updates, because steps are cheap and there are many levels
     batch_size=128,
     replay_capacity=800_000,
     learning_starts=20_000,
@@ -89,7 +89,7 @@ KINDS = ("new levels", "held-out pairs", "one box longer")
 
 
 def main(config: Config):
-    """Trains a relational double DQN on Box-World; the same command again resumes."""
+    """Train a relational double DQN on Box-World. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
@@ -112,7 +112,7 @@ def make_task(config: Config, **changes: Any) -> Task:
     positive_int("boxes", config.boxes)
     natural("distractors", config.distractors)
     arguments: dict[str, Any] = {
-        # All numbers of boxes from the start: with one lock no colours need to be compared.
+        # Levels of all lengths from the start, because one lock requires no comparison of colours.
         "levels": [(tuple(range(1, config.boxes + 1)), tuple(range(config.distractors + 1)))],
         "distractor_length": config.distractor_length,
         "max_steps": config.max_steps,
@@ -124,7 +124,7 @@ def make_task(config: Config, **changes: Any) -> Task:
 def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
     """Return a Q network with new weights; `overrides` are arguments of a relational one."""
     if config.network == "convolutional":
-        # As many parameters as `fast`.
+        # It has about as many parameters as `fast`.
         return grid_q_network(task.num_actions, (32, 32, 32, 8), (152,), dtype=config.dtype)
     arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
     if config.network == "fast":
@@ -135,9 +135,10 @@ def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
             "conv_kernel_size": 2,
             "conv_padding": "top_left",
             "conv_activation": None,
-            # Without coordinates the way to a cell is learned for all cells at once.
+            # With coordinates, the direction to a cell is learned for all cells at once.
             "coordinates": {},
-            # From a lock to the key behind it, to its lock, and so on: a round per box, plus one.
+            # Attention goes from a lock to the key behind it, to the lock of this key, and so on.
+            # This needs a round per box, plus one.
             "num_rounds": 4,
             "block": {
                 "key_size": 32,

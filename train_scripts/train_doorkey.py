@@ -1,9 +1,9 @@
-"""Trains a relational double DQN on MiniGrid DoorKey.
+"""Train a relational double DQN on MiniGrid DoorKey.
 
 python -m train_scripts.train_doorkey                    # ours, 5x5
 python -m train_scripts.train_doorkey --preset quick     # the same, until it solves every start
 python -m train_scripts.train_doorkey --preset fast-6x6  # a curriculum, tested on new layouts
-python -m train_scripts.train_doorkey --preset book      # the book's agent, as it was meant
+python -m train_scripts.train_doorkey --preset book      # the book's agent, as its text says
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from train_scripts import command_line
 
 @dataclasses.dataclass(frozen=True)
 class Config(DoubleDQNConfig):
-    """Options of a run. A step is an environment step, over all environments."""
+    """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/doorkey"
     sizes: tuple[int, ...] = (5,)
     """Sides of the grid, a curriculum from first to last; the last one is evaluated."""
     held_out: bool = False
-    """Keep a third of the last size's layouts for evaluation."""
+    """Hold out a third of the last size's layouts for evaluation."""
     held_out_seed: int = 0
     """Seed that selects this third."""
     observation: Literal["view", "compass"] = "compass"
@@ -39,7 +39,7 @@ class Config(DoubleDQNConfig):
     frames: int = 1
     """Observations stacked."""
     preprocessor: Literal["one_hot", "constant", "frame_maximum"] = "one_hot"
-    """How raw observations become floats."""
+    """Preprocessing of raw observations."""
     reward: Literal["env", "success", "book"] = "success"
     """Reward for learning (`make_doorkey`)."""
     max_steps: int | None = None
@@ -83,7 +83,7 @@ BOOK = dataclasses.replace(
     jit_compile=False,  # XLA makes this network's update slower on a CPU
     evaluate_every=2500,
 )
-# As `fast` with less work, until every start is solved.
+# Like `fast` with less work per step; ends when every start is solved.
 QUICK = dataclasses.replace(
     FAST,
     preset="quick",
@@ -115,7 +115,7 @@ PRESETS = {
 
 
 def main(config: Config):
-    """Trains a relational double DQN on MiniGrid DoorKey; the same command again resumes."""
+    """Train a relational double DQN on MiniGrid DoorKey. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)

@@ -1,4 +1,4 @@
-"""Trains a double DQN on any Gymnasium environment with discrete actions.
+"""Train a double DQN on any Gymnasium environment with discrete actions.
 
 python -m train_scripts.train_dqn --env CartPole-v1
 python -m train_scripts.train_dqn --env MiniGrid-KeyCorridorS3R1-v0
@@ -31,12 +31,12 @@ NETWORKS = ("dense", "convolutional", *RELATIONAL_Q_NETWORK)
 
 @dataclasses.dataclass(frozen=True)
 class GymnasiumConfig:
-    """The environment, and properties that it does not report itself."""
+    """Set the environment, and properties that the environment does not report itself."""
 
     env: str = ""
     """Id of the environment, `Name-v0` or `module:Name-v0`."""
     test_env: str = ""
-    """Id of the environment for evaluation, if it is another one."""
+    """Id of the environment for evaluation, if it differs from `env`."""
     success_return: float | None = None
     """Minimum return of a success, if the environment does not report success; by default its
     registered threshold, and any reward in MiniGrid."""
@@ -55,7 +55,7 @@ class GymnasiumConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config(GymnasiumConfig, DoubleDQNConfig):
-    """Options of a run. A step is an environment step, over all environments."""
+    """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/dqn"
     discount: float = 0.99
@@ -85,7 +85,7 @@ class Config(GymnasiumConfig, DoubleDQNConfig):
 
 
 def main(config: Config):
-    """Trains a double DQN on any Gymnasium environment; the same command again resumes."""
+    """Train a double DQN on any Gymnasium environment. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     task = gymnasium_task(
         config.env,

@@ -1,4 +1,4 @@
-"""Trains a classifier of MNIST digits: relations, convolutions, attention on patches, dense layers.
+"""Train a classifier of MNIST digits: relational, convolutional, patch attention or dense.
 
 python -m train_scripts.train_mnist                         # ours, on perturbed digits
 python -m train_scripts.train_mnist --preset book           # the book's relational module
@@ -51,7 +51,7 @@ ATTENDING = RelationalClassifier, PatchAttentionClassifier
 
 @dataclasses.dataclass(frozen=True)
 class Config(SupervisedConfig):
-    """Options of a run. A step is one update."""
+    """Set the options of a run. A step is one update."""
 
     runs: str = "runs/mnist"
     data: str | None = dataclasses.field(default=None, metadata=MUTABLE)
@@ -64,7 +64,7 @@ class Config(SupervisedConfig):
     """Architecture of that classifier."""
 
     perturbed: bool = True
-    """Perturb the digits in training and in the test, by shifts, rotations and white pixels."""
+    """Perturb the digits in training and in the test with shifts, rotations and white pixels."""
     shift: int = 6
     """Largest shift in pixels, along either axis."""
     rotation: int = 30
@@ -119,7 +119,7 @@ PRESETS = {
 
 
 def main(config: Config) -> FitRun:
-    """Trains a classifier of MNIST digits; the same command again resumes."""
+    """Train a classifier of MNIST digits. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     splits = load_mnist(config.data)
     training, validation = held_out(splits["train"], config.held_out)
@@ -198,7 +198,7 @@ def make_model(config: Config) -> keras.Model:
 
 
 def perturbations(config: Config) -> dict[str, Callable[..., Any]]:
-    """Return the functions of (images, seed) that every model is tested with."""
+    """Return the functions of (images, seed) with which every model is tested."""
     perturbed = Perturbation(config.shift, config.rotation, config.spots)
     return {"perturbed": perturbed, "clean": clean}
 

@@ -1,4 +1,4 @@
-"""Trains a recurrent double DQN, R2D2, on MiniGrid or any Gymnasium environment.
+"""Train a recurrent double DQN, R2D2, on MiniGrid or any Gymnasium environment.
 
 Comparison is our own environment: the agent sees two objects one after the other and compares them.
 
@@ -43,20 +43,20 @@ from train_scripts.train_dqn import GymnasiumConfig
 
 @dataclasses.dataclass(frozen=True)
 class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
-    """Options of a run. A step is an environment step, over all environments."""
+    """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/recurrent"
     environment: Literal["memory", "doorkey", "key_corridor", "comparison", "gymnasium"] = "memory"
-    """MiniGrid's Memory, DoorKey or KeyCorridor, two objects to compare, or the one in `env`."""
+    """MiniGrid's Memory, DoorKey or KeyCorridor; Comparison; or the environment in `env`."""
     sizes: tuple[int, ...] = (7,)
     """Sides of the grid, widths of Comparison, or rows of KeyCorridor's rooms: a curriculum from
     first to last; the last one is evaluated."""
     held_out: bool = False
-    """Keep a third of the last size's layouts for evaluation; for Memory, of the lengths."""
+    """Hold out a third of the last size's layouts for evaluation; for Memory, of its lengths."""
     held_out_seed: int = 0
     """Seed that selects this third."""
     random_length: bool = False
-    """Memory: draw the length of the hallway, in the last size."""
+    """For Memory: draw the length of the hallway at random in the last size."""
     network: str = "lstm-dense"
     """Architecture of `RecurrentQNetwork`: lstm, lstm-long, relational-memory,
     relational-memory-long, window or none, each with related cells or, as lstm-dense, with dense
@@ -93,7 +93,7 @@ MEMORY = Config(
 MEMORY_S17 = dataclasses.replace(
     MEMORY,
     preset="memory-s17",
-    sizes=(7, 9, 11, 13, 15, 17),  # in steps of two, which the memory generalises to
+    sizes=(7, 9, 11, 13, 15, 17),  # small steps, to which the memory generalises
     network="lstm-long-dense",
     unroll_length=24,
     steps=400_000,
@@ -143,7 +143,7 @@ PRESETS = {
         preset="doorkey-8x8",
         sizes=(5, 6, 8),
         network="lstm-long",  # a little better than `lstm`, see docs/experiments/memory_results.md
-        bound_entities=False,  # from 8x8 on a whole view can be in sight
+        bound_entities=False,  # from 8x8 on, all cells of a view can be visible
         steps=100_000,
         updates_per_step=0.125,
         learning_rate_updates=12_000,
@@ -192,7 +192,7 @@ PRESETS = {
 
 
 def main(config: Config):
-    """Trains a recurrent double DQN; the same command again resumes."""
+    """Train a recurrent double DQN. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)

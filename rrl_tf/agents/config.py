@@ -85,7 +85,7 @@ class AgentConfig(RunConfig):
     """Number of environment steps over which the probability of a random action decays."""
     epsilon_exponent: float | None = None
     """α, which makes environments explore differently, as in Ape-X: environment i of E acts
-    randomly with probability ε^(1 + α i / (E - 1)). By default 7 with actors, else 0."""
+    randomly with probability ε^(1 + α i / (E - 1)). By default 7 with actors and 0 without."""
 
     evaluation_episodes: int = 300
     """Maximum number of episodes per evaluation; every evaluation uses the same episodes."""

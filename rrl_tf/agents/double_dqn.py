@@ -248,7 +248,7 @@ class DoubleDQN:
         """Restore a state from `get_state`.
 
         Raises:
-            InvalidInput: if an array is missing, unknown, not finite or of another shape. The
+            InvalidInput: if an array is missing, unknown, not finite or of a wrong shape. The
                 message lists up to three problems, and the agent is not changed.
         """
         variables = self._variables()

@@ -71,7 +71,7 @@ class CurriculumEnv(gymnasium.Wrapper):
         """Select a level and begin an episode of it; `options["level"]` is 0 by default.
 
         Raises:
-            InvalidInput: if the level does not exist, or `options` contains another key.
+            InvalidInput: if the level does not exist, or `options` contains an unknown key.
         """
         level = level_of(options, len(self.envs))
         # A separate generator, so that selecting a level does not change the environment's draws.
@@ -378,7 +378,7 @@ def level_of(options: Mapping[str, Any] | None, levels: int) -> int:
     """Return the level in the `options` of `env.reset`, 0 by default.
 
     Raises:
-        InvalidInput: if the level does not exist, or `options` contains another key.
+        InvalidInput: if the level does not exist, or `options` contains an unknown key.
 
     Example:
         >>> level_of({"level": 1}, levels=2), level_of(None, levels=2)

@@ -89,7 +89,7 @@ def evaluate(
 
     Raises:
         InvalidInput: if `resets` is empty, if an action is not an integer, or if an environment
-            returns a value that is not finite or has another shape or dtype than it declares.
+            returns a value that is not finite, or whose shape or dtype is not the declared one.
 
     Example:
         >>> import rrl_tf
@@ -174,7 +174,7 @@ class _Episode:
 class GraphEvaluation:
     """Evaluates a policy inside the TensorFlow graph, with the same results as `evaluate`.
 
-    With random actions the results differ, because they are drawn from another generator.
+    With random actions the results differ, because a different generator draws the actions.
 
     Args:
         agent: `DoubleDQN` or `RecurrentDoubleDQN` whose policy is evaluated.

@@ -197,7 +197,7 @@ class ReplayBuffer:
             state: dict name → `(E, ...)`, the agent's recurrent state before the step.
 
         Raises:
-            InvalidInput: if a value has another shape, would be changed by its conversion to the
+            InvalidInput: if a value has a wrong shape, would be changed by its conversion to the
                 stored dtype, or is not finite; see `rrl_tf.envs.checks.ArrayCheck`. In a
                 `tf.function`, where tensors have no values yet, only shapes and dtypes are checked.
         """
@@ -440,7 +440,7 @@ class ReplayBuffer:
         """Restore a state from `get_state`.
 
         Raises:
-            InvalidInput: if an array is not finite or of another shape. The buffer is not changed.
+            InvalidInput: if an array is not finite or of a wrong shape. The buffer is not changed.
         """
         added = natural("added", state["added"])
         rows = min(added, self.steps) * self.num_envs

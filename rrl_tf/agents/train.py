@@ -296,7 +296,7 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
 def _identity(task, network):
     """Return values that must be equal when a run resumes, in addition to the configuration.
 
-    Of a generic Keras model only the number of parameters is compared, because its configuration
+    For a generic Keras model, only the number of parameters is compared, because its configuration
     contains automatic layer names, which differ between processes.
     """
     identity = {"task": task.name, "parameters": network.count_params()}

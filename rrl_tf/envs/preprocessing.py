@@ -86,8 +86,9 @@ def one_hot(
     for name, each in (("unseen_code", unseen_code), ("agent_code", agent_code)):
         if each is not None:
             number_from(name, integer(name, each), 0, codes[0] - 1)
-    # A matrix product repeats each channel once per code, and one comparison then gives all one-hot
-    # vectors. On a CPU, this is faster than encoding and concatenating the channels one by one.
+    # A matrix product repeats each channel once per code, and one comparison then computes all
+    # one-hot vectors. On a CPU, this is faster than encoding and concatenating the channels one by
+    # one.
     repeat = np.repeat(np.eye(len(codes)), codes, axis=1)
     repeat = np.kron(np.eye(frames), repeat).astype("float32")
     code = np.tile(np.concatenate([np.arange(n) for n in codes]), frames).astype("float32")

@@ -215,7 +215,7 @@ def _unseen(task, observation):
 
 
 def _view(task, env, observation):
-    """Return the task's image of the view, or else a grey image of the observation's channel 0."""
+    """Return the task's image of the view or, if it has none, a grey image of channel 0."""
     if task.view is not None:
         return task.view(env)
     cells = np.asarray(observation)[..., 0].astype("float64")
@@ -228,7 +228,7 @@ def _view(task, env, observation):
 def _rendering_env(task):
     """Return an environment that renders frames, or `None` if the task has none."""
     if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else pygame warns that it has no screen
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame warns without a screen
     if "rgb_array" not in (task.make_test_env().metadata.get("render_modes") or ()):
         return None
     env = task.make_test_env(render_mode="rgb_array")

@@ -176,7 +176,7 @@ def train_decision_transformer(
 
     Raises:
         InvalidInput: if a number is out of range, the network does not match the data, the
-            environment cannot be created, or the folder contains a run with other arguments.
+            environment cannot be created, or the folder contains a run with different arguments.
 
     Example: at the top of this module.
     """
@@ -227,7 +227,7 @@ def _fit(run, windows, held_out, evaluator, best):
 def _check_members(network, replicas):
     """Raise `InvalidInput` for an ensemble on several devices.
 
-    Devices split the batch, so members would learn from other steps than on one device.
+    Devices split the batch, so each member would learn from different steps than on one device.
     """
     members = getattr(network, "members", 1)
     if members > 1 and replicas.count > 1:

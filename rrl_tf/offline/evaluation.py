@@ -28,7 +28,7 @@ from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import atomic_file
 
 PROGRESS_SEED = 1_000_000
-"""Seed of the episodes that select weights and noise scale. The final evaluation plays others."""
+"""Seed of the episodes that select weights and noise scale, not those of the final evaluation."""
 WEIGHTS = {
     "before_fine_tuning": "before the fine-tuning",
     "last": "last weights",
@@ -315,9 +315,9 @@ def action_error_by_return(
         count: number of windows. Only the last action of each window is predicted.
 
     Returns:
-        Dict `"quarter_1"` to `"quarter_4"` -> error. The quarters divide the windows by their
-        return-to-go, from low to high. The error is the fraction of wrong discrete actions, or the
-        mean squared error of continuous actions.
+        Dict `"quarter_1"` to `"quarter_4"` -> error. The windows, sorted by return-to-go from low
+        to high, are divided into four equally large groups. The error is the fraction of wrong
+        discrete actions, or the mean squared error of continuous actions.
     """
     batch, targets, _ = validation_windows(data, scaling, model.context_length, count)
     predicted = np.asarray(model.predict(batch, verbose=0)["action"])[:, -1]

@@ -191,7 +191,7 @@ def fine_tune(
     Raises:
         InvalidInput: if the data has no environment, if the network is not conditioned on returns
             or does not match the data, if a number is out of range, or if the folder contains a run
-            with other arguments.
+            with different arguments.
 
     Example: at the top of this module.
 
@@ -304,7 +304,7 @@ class _FineTuning:
         return metrics
 
     def finish(self, evaluator, best):
-        """Evaluate the policy before and after fine-tuning and finish the run."""
+        """Evaluate the original and the fine-tuned policy, and finish the run."""
         target, best_return = evaluator.targets[0], self.buffer.best
         with self.first.restored():
             before = {"before_fine_tuning": evaluator.table([target])}
@@ -330,7 +330,7 @@ class _FineTuning:
 
     @functools.cached_property
     def _batches(self):
-        """Endless dataset of batches; each round samples them from its own windows."""
+        """Endless dataset of batches, which each round samples from the current windows."""
         size, seed = self.training.batch_size, self.config.seed
         return windows_dataset(
             lambda: (self.windows, self.updates), size, self.scaling, seed, output(self.network)

@@ -109,7 +109,7 @@ class Scaling:
             states = self.preprocessor(ops.reshape(states, (-1, *shape)))
         states = ops.reshape(states, (-1, steps, self.state_size))
         is_double = backend.standardize_dtype(states.dtype) == "float64"
-        # TFLite has no float64 arithmetic, so it is used only where float32 is too coarse.
+        # Use float64 only where float32 is too coarse, because TFLite cannot compute in float64.
         dtype = "float64" if is_double and self._is_far_from_zero() else "float32"
         states = ops.cast(states, dtype) - ops.cast(self.state_offset, dtype)
         return ops.cast(states, "float32") * self.state_factor
@@ -189,7 +189,8 @@ def largest_return(data: OfflineData, condition: str = "return_to_go") -> float:
     """
     largest = np.abs(data.returns()).max()
     if one_of("condition", condition, CONDITIONS) == "return_to_go":
-        # Subtracting past rewards from the return gives exactly the largest return if all rewards
+        # Subtracting past rewards from the return results in exactly the largest return if all
+        # rewards
         # have the same sign. The sums of `returns_to_go` could be rounded differently.
         later = (each.total - np.cumsum(each.rewards, dtype="float64") for each in data.episodes)
         largest = max(largest, *(np.abs(returns).max() for returns in later))

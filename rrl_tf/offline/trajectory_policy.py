@@ -171,8 +171,8 @@ def play_episodes(
 
     Raises:
         InvalidInput: if there are no environments, if the number of seeds differs, or if there is
-            no target return. Also if an environment returns a value that is not finite or has
-            another shape or dtype than it declares.
+            no target return. It is also raised if an environment returns a value that is not
+            finite, or whose shape or dtype is not the declared one.
 
     Example:
         >>> play_episodes(policy, [gym.make("Walker2d-v5")], 4000.0, [0])  # doctest: +SKIP

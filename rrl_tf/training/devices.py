@@ -297,7 +297,7 @@ def _shifted_seed(seed, index):
 
 
 def _padded(rows, index, count):
-    """Return a tensor of the whole batch's size: a part's rows at their position, else zeros."""
+    """Return a tensor of the whole batch, with zeros around the rows of one part."""
     size = tf.shape(rows)[0]
     return tf.pad(
         rows, [[index * size, (count - 1 - index) * size], *[[0, 0]] * (rows.shape.rank - 1)]

@@ -196,7 +196,9 @@ def _read_rows(file):
                 {name: float(cell) for name, cell in row.items() if cell != ""}
                 for row in csv.DictReader(handle, strict=True)
             ]
-        if not rows or any("step" not in row for row in rows):
+        if not rows:
+            raise ValueError("it has no rows")
+        if any("step" not in row for row in rows):
             raise ValueError("a row has no step")
     except (ValueError, TypeError, csv.Error) as error:  # None marks rows of the wrong length
         raise InvalidInput(

@@ -189,8 +189,8 @@ def make_optimizer(name: OptimizerName, **options: Any) -> keras.optimizers.Opti
 def limit_loss_scale(optimizer: keras.optimizers.Optimizer) -> None:
     """Keep the scale of a `LossScaleOptimizer` from 1 to 2**100; call it after each update.
 
-    Keras halves and doubles the scale without limits. A scale of 0 would give gradients of 0 / 0,
-    which are applied to the weights, and an infinite scale would never decrease again.
+    Keras halves and doubles the scale without limits. A scale of 0 would result in gradients of 0 /
+    0, which are applied to the weights, and an infinite scale would never decrease again.
     """
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         scale = optimizer.dynamic_scale

@@ -161,7 +161,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class EarlyStop:
-    """Early-stopping rule: tells from the log entries whether a metric has stopped improving.
+    """Early-stopping rule: decides from the log entries whether a metric has stopped improving.
 
     Because the decision depends on the log alone, a resumed run stops at the same step as an
     uninterrupted run.

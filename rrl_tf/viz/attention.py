@@ -42,7 +42,7 @@ def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
         Array `(height, width)`.
 
     Raises:
-        InvalidInput: if `weights` has another shape.
+        InvalidInput: if `weights` has a wrong shape.
 
     Example:
 
@@ -223,7 +223,7 @@ def draw_weights(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
 
 
 def even_weight(weights: Any) -> float:
-    """Return the weight that uniform attention would give to each entity of weights `(..., S)`.
+    """Return the weight of each entity under uniform attention, for weights `(..., S)`.
 
     Entities of weight 0 do not count, because they are masked.
     """
@@ -303,7 +303,7 @@ def attention_paid(scores: Any, grid: tuple[int, int]) -> np.ndarray:
         Array `(H, rows, columns)`, which sums to one for each head.
 
     Raises:
-        InvalidInput: if `scores` has another shape.
+        InvalidInput: if `scores` has a wrong shape.
 
     Example:
 
@@ -348,7 +348,7 @@ def frame_attention_figure(frame: Any, scores: Mapping[str, Any], grid: tuple[in
     """Draw a frame, and the attention that its patches receive in each round and head.
 
     Each panel has its own scale, from zero to the largest attention to a patch. The title of the
-    panel gives it in percent.
+    panel states this maximum in percent.
 
     Args:
         frame: uint8 RGB `(height, width, 3)`, the rendered game.

@@ -162,7 +162,7 @@ def most_attended(scores: Any, grid: tuple[int, int]) -> np.ndarray:
         Array `(M, rows, columns)`.
 
     Raises:
-        InvalidInput: if `scores` has another shape.
+        InvalidInput: if `scores` has a wrong shape.
 
     Example:
 
@@ -195,7 +195,7 @@ def memory_attention_figure(
         A `matplotlib.figure.Figure`.
 
     Raises:
-        InvalidInput: if `scores` has another rank, or the number of names or queries does not fit
+        InvalidInput: if `scores` has a wrong rank, or the number of names or queries does not fit
             it.
 
     Example:

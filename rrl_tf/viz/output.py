@@ -82,7 +82,7 @@ def save_film(
         The path written, a `pathlib.Path`.
 
     Raises:
-        InvalidInput: if `images` has another shape or dtype.
+        InvalidInput: if `images` has a wrong shape or dtype.
 
     Example:
         >>> import numpy as np

@@ -35,7 +35,7 @@ def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray
     dtype, shape = inputs["observation"]
     if not isinstance(observation, np.ndarray):
         observation = _exact_array(observation, dtype, shape)
-    # The server rejects an array of another shape or dtype, so there is no check here.
+    # The server rejects an array of a wrong shape or dtype, so there is no check here.
     single = observation.ndim == len(shape) - 1
     return (observation[np.newaxis] if single else observation), single
 

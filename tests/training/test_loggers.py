@@ -88,6 +88,20 @@ def test_damaged_log_is_rejected_and_unchanged(tmp_path, content):
     assert (tmp_path / "metrics.csv").read_bytes() == content
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it has no rows"),
+        (b"step,train/loss\n", "it has no rows"),
+        (b"train/loss\n1\n", "a row has no step"),
+    ],
+)
+def test_rejection_of_a_damaged_log_names_the_reason(tmp_path, content, reason):
+    (tmp_path / "metrics.csv").write_bytes(content)
+    with pytest.raises(InvalidInput, match=rf"must be a CSV file of metrics \({reason}\); remove"):
+        MetricsLog(tmp_path)
+
+
 def test_tensorboard_has_the_pictures(tmp_path):
     picture = np.random.default_rng(0).integers(256, size=(6, 5, 3), dtype="uint8")
     MetricsLog(tmp_path).image(3, "attention", picture)
