@@ -320,8 +320,9 @@ def _below(limit, bits):
     """Return a random integer from 0 to limit - 1, and bits from which another one can be drawn.
 
     With 32 random bits b, the integer is the integer part of limit * b / 2³², and the bits that
-    remain are the fractional part. Each result of one or more draws from the same bits has its
-    exact probability up to a relative error of (product of the limits) / 2³².
+    remain are the fractional part. If several integers are drawn in turn from the same bits, every
+    combination has the probability 1 / (product of the limits), with a relative error of at most
+    (product of the limits) / 2³².
     """
     product = tf.cast(bits, tf.uint64) * tf.cast(limit, tf.uint64)
     number = tf.bitwise.right_shift(product, tf.constant(32, tf.uint64))
