@@ -211,10 +211,11 @@ class GraphEnvs:
         return {"reset_options": self.reset_options, **columns}
 
     def set_state(self, stored: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the state and observation of the environments when `get_state` was called.
+        """Restore a state from `get_state`; return it as tensors, and its observation.
 
         Raises:
-            InvalidInput: if the environments or their number differ, or the level does not exist.
+            InvalidInput: if the state is of different environments or of another number of them, or
+                its level does not exist.
         """
         example = self.initial_state((0, 0), 0)
         expected = {
