@@ -82,7 +82,7 @@ def ranks(results):
 
 
 def plateau(results):
-    """Return when each training of `STUDY` leaves the plateau; the task has 4 vectors of 4 numbers."""
+    """Return when each run of `STUDY` leaves the plateau, for 4 vectors of 4 numbers."""
     rows = []
     for name, training in STUDY.items():
         found = results.of(name)
