@@ -337,7 +337,15 @@ def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw):
     def save():
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
         state = loop.get_state()
-        require_finite(loop.step, state["agent"])
+        require_finite(
+            loop.step,
+            {
+                f"{part} {name}": value
+                for part in ("agent", "replay", "episodes", "recurrent_state")
+                for name, value in state.get(part, {}).items()
+                if name != "return_lower_bound"  # -inf: unknown
+            },
+        )
         run.save(loop.step, state | parts, loop.agent.policy)
 
     def due(every):

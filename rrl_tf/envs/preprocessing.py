@@ -218,6 +218,6 @@ def _largest(space):
     """Return the largest absolute bound of each channel (last axis)."""
     bounds = np.abs(np.stack([space.low, space.high]).astype("float64"))
     largest = bounds.reshape(-1, space.shape[-1]).max(axis=0)
-    if not np.isfinite(largest).all():
-        raise InvalidInput(f"`space` must have finite bounds; received {space}")
+    if not (largest <= np.finfo("float32").max).all():
+        raise InvalidInput(f"`space` must have bounds that are finite in float32; received {space}")
     return largest

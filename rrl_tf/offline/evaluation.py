@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from rrl_tf import viz
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import finite, number_from
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
 from rrl_tf.offline.episodes import OfflineData
@@ -219,7 +219,7 @@ class BestWeights:
         kept_target: target return of the score of the stored weights.
 
     Raises:
-        InvalidInput: if the file cannot be read.
+        InvalidInput: if the file cannot be read, or its score is not finite.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
@@ -238,10 +238,16 @@ class BestWeights:
         if self.exists():
             kept = self._read()
             self.kept_target = float(kept["target"])
-            self.score = float(kept["score"]) if self.kept_target == target else -np.inf
+            score = float(finite(f"the score in {self.file}", kept["score"]))
+            self.score = score if self.kept_target == target else -np.inf
 
     def update(self, score: float) -> None:
-        """Store the current weights if their score is at least the best score."""
+        """Store the current weights if their score is at least the best score.
+
+        Raises:
+            InvalidInput: if the score is not finite.
+        """
+        finite("`score`", np.asarray(score))
         if score >= self.score:
             self.score, self.kept_target = score, self._target
             kept = {f"arr_{i}": weights for i, weights in enumerate(self.model.get_weights())}

@@ -170,7 +170,8 @@ class EarlyStop:
         monitor: name of the metric in the log.
         patience: number of entries without a better value after which training stops; 0 never
             stops.
-        mode: whether lower (`"min"`) or higher (`"max"`) values are better.
+        mode: whether lower (`"min"`) or higher (`"max"`) values are better. A value that is not
+            finite is never better.
 
     Example:
         >>> EarlyStop("eval/loss", patience=1)([{"eval/loss": 1.0}, {"eval/loss": 2.0}])
@@ -182,8 +183,9 @@ class EarlyStop:
     mode: Literal["min", "max"] = "min"
 
     def __call__(self, rows: list[dict[str, float]]) -> bool:
-        values = [row[self.monitor] for row in rows if self.monitor in row]
-        if not values or not self.patience:
+        values = np.array([row[self.monitor] for row in rows if self.monitor in row])
+        if not len(values) or not self.patience:
             return False
-        best = np.argmin(values) if self.mode == "min" else np.argmax(values)
+        values = values if self.mode == "min" else -values
+        best = np.argmin(np.where(np.isfinite(values), values, np.inf))
         return len(values) - 1 - int(best) >= self.patience

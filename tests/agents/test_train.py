@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rrl_tf.agents import (
     Curriculum,
     DoubleDQNConfig,
+    PythonEnvs,
     RolloutStatistics,
     make_loop,
     train_double_dqn,
@@ -72,9 +73,29 @@ def test_loss_of_nan_ends_the_run_and_keeps_the_last_checkpoint(tmp_path):
     assert_last_checkpoint_is_whole(tmp_path, before=16)
 
 
+@pytest.mark.parametrize(
+    ("place", "message"), [(0, "replay observation_t"), (1, "replay reward_t")]
+)
+def test_checkpoint_that_could_not_be_restored_is_not_saved(tmp_path, monkeypatch, place, message):
+    """An environment in the graph is not checked at each step."""
+    step, calls = PythonEnvs._step, []
+
+    def with_nan(env, action):
+        calls.append(action)
+        results = list(step(env, action))
+        if len(calls) > 5:
+            results[place] = results[place] + np.float32("nan")
+        return tuple(results)
+
+    monkeypatch.setattr(PythonEnvs, "_step", with_nan)
+    with pytest.raises(InvalidInput, match=f"diverged at step 8 .*: {message} must be finite"):
+        train(tmp_path, learning_starts=100)
+    assert_last_checkpoint_is_whole(tmp_path, before=8)
+
+
 def test_weights_of_nan_are_never_saved(tmp_path):
     network = keras.Sequential([keras.layers.Dense(2), keras.layers.Activation(without_gradient)])
-    with pytest.raises(InvalidInput, match=r"diverged at step 12 .*: online/000 must be finite"):
+    with pytest.raises(InvalidInput, match=r"diverged at step 12 .*: agent online/000 must"):
         train(tmp_path, network, learning_starts=11, checkpoint_every=1, n_step=1)
     assert_last_checkpoint_is_whole(tmp_path, before=12)
 

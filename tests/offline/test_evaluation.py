@@ -186,6 +186,20 @@ def test_scores_of_another_target_do_not_count(tmp_path):
     assert (other.score, other.kept_target) == (1.0, 30.0)
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_score_that_is_not_finite_is_not_stored(tmp_path, wrong):
+    best = BestWeights(tmp_path / "best.npz", behavior_cloning())
+    for stored in (False, True):
+        with pytest.raises(InvalidInput, match=f"`score` must be finite .*; received {wrong}"):
+            best.update(wrong)
+        assert best.exists() == stored
+        best.update(1.0)
+    kept = dict(np.load(best.file)) | {"score": np.array(wrong)}
+    np.savez(best.file, **kept)
+    with pytest.raises(InvalidInput, match=f"score in .*best.npz must be finite.*{wrong}"):
+        BestWeights(best.file, behavior_cloning())
+
+
 def test_best_weights_that_cannot_be_read_are_one_error(tmp_path):
     (tmp_path / "best.npz").write_bytes(b"PK none")
     with pytest.raises(InvalidInput, match=r"best.npz cannot be read .*Remove it"):

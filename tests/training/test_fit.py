@@ -285,6 +285,10 @@ def test_pictures_are_drawn_at_multiples_of_every(tmp_path):
         ([1, 2, 3], "min", True),
         ([1, 2, 3], "max", False),
         ([], "min", False),
+        ([1, np.nan, np.nan], "min", True),
+        ([1, np.nan, np.inf], "max", True),
+        ([-np.inf, 2, 1], "min", False),
+        ([np.nan, np.nan, 5], "max", False),
     ],
 )
 def test_early_stop_depends_on_the_rows(values, mode, expected):
