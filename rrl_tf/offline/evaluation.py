@@ -427,7 +427,7 @@ def finish(
     if not summary.get("target_following", {}).get("followed", True):
         warnings.warn(
             "the returns of the policy do not follow its target returns; record policies of "
-            "different skill, or train longer",
+            "different skill, train longer, or use the preset `fast`",
             stacklevel=2,
         )
 
