@@ -106,7 +106,11 @@ def draw_episode(
     for name, figure in drawn.items():
         log.image(step, name, viz.figure_to_image(figure))
     paths = [viz.save_figure(figure, figures / f"{name}.png") for name, figure in drawn.items()]
-    film = viz.save_film(_film(episode, task), figures / "episode.gif")
+    caption = (
+        "A greedy evaluation episode: the frame, the attention if the network has any, and the "
+        "value of each action. The chosen action is orange."
+    )
+    film = viz.save_film(_film(episode, task), figures / "episode.gif", caption=caption)
     log.film(step, "episode", film)
     return [*paths, film]
 
@@ -114,10 +118,13 @@ def draw_episode(
 def _film(episode, task):
     # Show the first of several rounds: in later ones, entities contain information on other cells.
     name, scores = next(iter(episode.scores.items()), ("", None))
-    if episode.patch_grid:
+    patches = None
+    if episode.patch_grid:  # show the last round, averaged over heads
+        *_, (name, last) = episode.scores.items()
+        patches = [viz.attention_paid(each, episode.patch_grid).mean(axis=0) for each in last]
         scores = None
     return viz.film(
-        _frames(episode),
+        episode.frames,
         scores,
         episode.cells,
         episode.q_values,
@@ -128,20 +135,8 @@ def _film(episode, task):
         memory=episode.memory,
         ended=episode.ended,
         round_name=name.replace("_", " ") if len(episode.scores) > 1 else "",
+        patches=patches,
     )
-
-
-def _frames(episode):
-    """Return the frames; with patches, each is next to a copy with the attention of the last round.
-
-    The attention is blended into the copy. The frame at the end has no attention.
-    """
-    if not episode.patch_grid:
-        return episode.frames
-    *_, last = episode.scores.values()
-    weights = [viz.attention_paid(each, episode.patch_grid).mean(axis=0) for each in last]
-    covered = [viz.overlay(frame, each) for frame, each in zip(episode.frames, weights)]
-    return np.concatenate([episode.frames, [*covered, episode.frames[-1]]], axis=2)
 
 
 def choose_start(network: keras.Model, task: Task, env: gymnasium.Env) -> dict[str, Any]:

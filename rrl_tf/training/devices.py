@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import pathlib
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -368,3 +370,22 @@ def _require_devices(wanted, found, kind):
             f"`devices` must be at most {found}, the number of {kind} devices on this host{hint}; "
             f"received {wanted}"
         )
+
+
+def cpu() -> tuple[str, set[str]]:
+    """Return name and instruction sets of the CPU, no sets where /proc/cpuinfo is missing."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown CPU", set()
+    fields = {
+        name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
+    return fields.get("model name", platform.machine()), set(fields.get("flags", "").split())
+
+
+def hardware() -> str:
+    """Return the names of the CPU and the GPUs of this process, such as `Xeon, 2 cores`."""
+    gpus = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+    names = [gpu.get("device_name", "GPU") for gpu in gpus]
+    return ", ".join([f"{cpu()[0]}, {os.cpu_count()} cores", *names])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
@@ -79,6 +81,7 @@ class Run:
         self._stop = stop or (lambda rows: False)
         self.folder = self._open_folder(dict(**config.settings(), **(identity or {})))
         self.step = self.folder.step
+        self._opened_at, self._opened_step = time.monotonic(), self.step
         self.log = MetricsLog(self.folder.path, until_step=self.step, loggers=())
         if restore is not None and (state := self.load()) is not None:
             with self.folder.restoring():
@@ -138,21 +141,32 @@ class Run:
         report: str = "",
         written: Iterable[object] = (),
         figures: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Write the figures, `report.html` and `evaluation.json`, and print a summary.
 
         Args:
             summary: JSON-serialisable results; the step is added to them.
-            report: one-sentence summary of the results.
+            report: summary of the results in one sentence, and indented lines of details.
             written: paths of files that the caller has already written, to be printed.
             figures: dict name → `matplotlib.figure.Figure`, saved as PNG files.
+            labels: titles of tables in the report; see `write_report`.
         """
         drawn = [
             viz.save_figure(figure, self.folder.figures / f"{name}.png")
             for name, figure in (figures or {}).items()
         ]
         outcome = {"step": self.step, **summary}
-        page = write_report(self.folder, report, outcome, self.config.settings(), self.log.rows)
+        seconds = datetime.timedelta(seconds=round(time.monotonic() - self._opened_at))
+        page = write_report(
+            self.folder,
+            report,
+            outcome,
+            self.config.settings(),
+            self.log.rows,
+            wall_time=f"{seconds}, from step {self._opened_step:,} to {self.step:,}",
+            labels=labels,
+        )
         self.log.close()
         self.folder.finish(outcome)  # last: it marks the run as finished
         paths = [*drawn, *written, self.folder.path / "evaluation.json", page]

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.patches import Rectangle
 
 from rrl_tf.errors import InvalidInput
@@ -20,6 +22,7 @@ from rrl_tf.viz.attention import (
     initials,
     mark_cells,
     meaning,
+    overlay,
 )
 from rrl_tf.viz.episode_memory import AGENT, EpisodeMemory
 from rrl_tf.viz.output import figure_to_image
@@ -27,6 +30,7 @@ from rrl_tf.viz.output import figure_to_image
 _DPI = 100
 _TOP = 3.0  # height in inches of the row above the memory
 _FRAME, _HEADS, _VALUES = 2.3, 2.8, 2.3  # widths in inches of its parts
+_SCALE = 0.9  # width in inches of the scale of colours next to a frame
 _WIDEST = 2.0  # largest ratio of a frame's width to its height
 _CAPITAL = 0.09  # largest width in inches of a letter of an action's name
 _VEIL = 0.65  # opacity of the veil that fades the last image
@@ -49,12 +53,14 @@ def film(
     memory: EpisodeMemory | None = None,
     ended: bool = True,
     round_name: str = "",
+    patches: Any | None = None,
 ) -> np.ndarray:
     """Draw the steps of an episode as images of an animation, which `save_film` writes to a GIF.
 
     Each image shows one step:
 
     - the frame;
+    - with `patches`, a copy of the frame that is bright and orange where patches receive attention;
     - with `scores`, the attention from the agent's cell in each head;
     - a bar for the value of each action, in orange for the chosen one;
     - below, with a `memory` that has attention, the attention of each slot (mean over heads) and
@@ -76,7 +82,9 @@ def film(
         grid: `(width, height)` of the view in cells.
         memory: memory of the T steps; `None` draws no memory.
         ended: whether the episode ended after the T steps; `False` if it was cut.
-        round_name: name of the round of attention in `scores`, such as `"round 1"`.
+        round_name: name of the round of attention in `scores` or `patches`, such as `"round 1"`.
+        patches: array `(T, rows, columns)`, the attention that patches of the frame receive; `None`
+            draws none.
 
     Returns:
         uint8 array `(T + 1, height, width, 3)`, about 500 pixels wide, or 750 with attention.
@@ -97,8 +105,12 @@ def film(
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, memory)
     heads = _attention_from([each[AGENT] for each in cells], scores, grid)
     letters = initials(dict.fromkeys(label for each in cells for label in each))
-    title = "attention from " + ", ".join(filter(None, (AGENT, round_name)))
-    page = _Page(frames[0], heads, q_values, action_names, title, letters, memory)
+    title, largest = "attention from " + ", ".join(filter(None, (AGENT, round_name))), 0.0
+    if patches is not None:
+        patches = shaped("patches", patches, len(actions), "rows", "columns")
+        frames, largest = _beside_attention(frames, patches), patches.max()
+        title = ", ".join(filter(None, ("attention", round_name)))
+    page = _Page(frames[0], heads, q_values, action_names, title, letters, memory, largest)
     total = f"of {len(actions)}" if ended else f"of the first {len(actions)}"
     page.draw_frame(frames[0], f"step 1 {total}")
     page.draw_step(0, cells[0], actions[0])
@@ -112,6 +124,13 @@ def film(
     page.draw_frame(frames[-1], f"{state} after {len(actions)} steps, {name} {rewards.sum():.2f}")
     page.fade()
     return np.stack([*images, figure_to_image(page.figure)])
+
+
+def _beside_attention(frames, patches):
+    """Return frames next to copies with the attention of their patches, on one common scale."""
+    shown = [*patches, np.zeros_like(patches[0])]  # after the last step, there is no attention
+    copies = [overlay(frame, each, patches.max()) for frame, each in zip(frames, shown)]
+    return np.concatenate([frames, copies], axis=2)
 
 
 def _checked_attention(scores, cells, grid, steps):
@@ -162,16 +181,19 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
 class _Page:
     """A figure that draws one step at a time; its axes are reused for the next step."""
 
-    def __init__(self, frame, heads, q_values, action_names, title, letters, memory):
+    def __init__(
+        self, frame, heads, q_values, action_names, title, letters, memory, largest_patch=0.0
+    ):
         self._heads, self._q_values, self._names = heads, q_values, action_names
         self._title, self._letters, self._memory = title, letters, memory
         self._largest = darkest(heads, max(map(_even, heads)))
         count = heads.shape[1]
         aspect = min(max(1.0, frame.shape[1] / frame.shape[0]), _WIDEST)
         names = max(0.0, _CAPITAL * max(map(len, action_names)) - 0.8)
-        widths = [_FRAME * aspect, *([_HEADS] if count else []), _VALUES + names]
+        left = _FRAME * aspect + _SCALE * (largest_patch > 0)
+        widths = [left, *([_HEADS] if count else []), _VALUES + names]
         heights = [_TOP, *([] if memory is None else [_memory_height(memory)])]
-        self.figure = style.new_figure(sum(widths), sum(heights), _DPI)
+        self.figure = style.new_figure(sum(widths), sum(heights), dpi=_DPI)
         rows = self.figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
         self._top, *self._below = rows[:, 0]
         left, *self._middle, right = self._top.subfigures(1, len(widths), width_ratios=widths)
@@ -179,6 +201,8 @@ class _Page:
         self._panels = [axes for part in self._middle for axes in _squares(part, count)]
         self._memory_axes = [_memory_axes(part, memory) for part in self._below]
         self._of_step = [*self._middle, right, *self._below]
+        if largest_patch:
+            self._draw_scale(largest_patch)
 
     def draw_frame(self, frame, caption):
         """Draw the frame of the environment, and the caption of the whole image."""
@@ -188,6 +212,13 @@ class _Page:
         self._frame.imshow(frame, interpolation="antialiased")
         style.bare(self._frame)
         style.title(self._frame, "environment")
+
+    def _draw_scale(self, largest):
+        """Draw the title of the frame's copy with attention, and its scale of colours."""
+        style.title(self._frame, self._title, loc="right")
+        ramp = overlay(np.full((1, 256, 3), 160, "uint8"), np.linspace(0, 1, 256)[None])
+        colours = ScalarMappable(Normalize(0, largest), ListedColormap(ramp[0] / 255))
+        style.colour_bar(self._frame.figure, colours, self._frame, "attention to a patch")
 
     def draw_step(self, t, cells, action):
         """Draw attention, action values and memory of step t."""

@@ -11,7 +11,7 @@ from PIL import Image
 from rrl_tf.agents import RecurrentDoubleDQNConfig, evaluate, make_agent
 from rrl_tf.envs import gymnasium_task, memory_task
 from rrl_tf.interpret import episode as episode_module
-from rrl_tf.interpret.episode import _frames, choose_start, draw_episode, play
+from rrl_tf.interpret.episode import choose_start, draw_episode, play
 from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 from rrl_tf.training import MetricsLog
 
@@ -209,11 +209,6 @@ def test_attention_among_patches_is_drawn_over_the_frame(tmp_path):
     for name, each in episode.scores.items():
         np.testing.assert_allclose(each, np.array(scores[name]), rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-4)
-    frames = _frames(episode)
-    assert frames.shape == (6, 72, 2 * 54, 3)
-    np.testing.assert_array_equal(frames[:, :, :54], episode.frames)
-    assert (frames[:5, :, 54:] != episode.frames[:5]).any(axis=(1, 2, 3)).all()
-    np.testing.assert_array_equal(frames[5, :, 54:], episode.frames[5])
 
 
 def views_of_pixels():

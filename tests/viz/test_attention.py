@@ -157,6 +157,20 @@ def test_uniform_attention_is_half_as_dark_as_the_scale_and_labelled():
     assert any(axes.get_ylabel().endswith("uniform is 0.10") for axes in figure.axes)
 
 
+def test_many_panels_become_means_over_heads_from_the_first_cells():
+    """Regression: a network of four rounds, in a room with eight objects, had 64 panels."""
+    cells = {f"cell {i}": (i % 7, i // 7) for i in range(8)}
+    rounds = {f"round_{i}": random_scores(2, (7, 7), seed=i) for i in range(1, 5)}
+    figure = attention_figure(FRAME, VIEW, rounds, cells)
+    panels = [axes for axes in figure.axes if "from cell" in axes.get_title("left")]
+    titles = [f"round {i}\nfrom cell {j}" for i in range(1, 5) for j in range(3)]
+    assert [axes.get_title("left") for axes in panels] == titles
+    (image,) = panels[1].get_images()  # from the cell (1, 0), which is entity 7
+    mean = rounds["round_1"].mean(axis=0)[7].reshape(7, 7).T
+    np.testing.assert_allclose(image.get_array(), mean)
+    assert any("mean over heads" in axes.get_ylabel() for axes in figure.axes)
+
+
 def test_several_rounds_are_drawn_under_their_names():
     rounds = {
         "round_1": one_hot_scores({AGENT: KEY}, heads=2),

@@ -10,10 +10,11 @@ from matplotlib.figure import SubFigure
 from PIL import Image
 
 from rrl_tf.viz import EpisodeMemory, film, gates_figure, save_film, style
-from rrl_tf.viz.episode_film import _Page
+from rrl_tf.viz.episode_film import _beside_attention, _Page
 
 NAMES = ("left", "right", "forward")
 RNG = np.random.default_rng(0)
+FRAME, NO_HEADS = np.zeros((20, 30, 3), np.uint8), np.zeros((1, 0, 1, 1))
 
 
 def episode(steps=4, heads=2, seed=0):
@@ -86,6 +87,34 @@ def test_wide_frames_and_long_action_names_widen_the_film():
     assert wide.shape[2] - square.shape[2] == pytest.approx(0.5 * 230, abs=2)
     named = film(**{**given, "action_names": ("DOWNRIGHTFIRE", "b", "c")})
     assert named.shape[2] > square.shape[2]
+
+
+def test_attention_to_patches_is_drawn_beside_the_frame_on_one_scale():
+    frames = np.full((3, 24, 18, 3), 80, np.uint8)
+    patches = np.zeros((2, 5, 3))
+    patches[0, 2, 1], patches[1, 2, 1] = 0.2, 0.4
+    pairs = _beside_attention(frames, patches)
+    assert pairs.shape == (3, 24, 36, 3)
+    np.testing.assert_array_equal(pairs[:, :, :18], frames)
+    weak, strong, none = pairs[:, 12, 18 + 9].sum(axis=-1).astype(int)
+    assert none < weak < strong
+    given = {**episode(steps=2), "scores": None, "cells": None, "frames": frames}
+    images = film(**given, patches=patches, round_name="round 2")
+    assert images.shape[2] > film(**given).shape[2]
+    with pytest.raises(ValueError, match=r"`patches` must have shape \(2, rows, columns\)"):
+        film(**given, patches=patches[:1])
+
+
+def test_film_of_patches_has_a_title_and_a_scale_of_colours():
+    page = _Page(FRAME, NO_HEADS, np.ones((1, 3)), NAMES, "attention, round 2", {}, None, 0.4)
+    page.draw_frame(FRAME, "step 1")
+    [left] = [axes for axes in page.figure.axes if axes.get_title("right")]
+    assert (left.get_title("left"), left.get_title("right")) == (
+        "environment",
+        "attention, round 2",
+    )
+    [scale] = [axes for axes in page.figure.axes if axes.get_ylabel() == "attention to a patch"]
+    assert scale.get_ylim() == (0, 0.4)
 
 
 def test_each_image_shows_its_own_frame():
