@@ -24,7 +24,7 @@ class StepTrace:
         q_values: `(A,)`.
         attention: dict name of a round -> attention `(H, N, N)` between entities. The cell (x, y)
             of a grid is entity `x * height + y`, as in the figures; patches of a picture are
-            numbered row by row. Empty if the entities are neither cells nor patches.
+            numbered row by row. Empty if the network has no attention between cells or patches.
         memory_attention: dict name of a block -> attention `(H, N, S)` of the memory.
         gates: dict name of a gate -> `(M, units)` for M slots or `(units,)`, from 0 to 1.
     """
@@ -74,7 +74,7 @@ class PolicyTracer:
         if self._task.entities is not None or not isinstance(self._network, RelationalQNetwork):
             return None
         grid = self._network.grid_shape((None, *shape))
-        # With one entity per cell, the cells of the grid may be anywhere in the rendered frame.
+        # With one entity per cell, the cells of the grid need not cover the rendered frame.
         return None if grid == shape[:2] else grid
 
     def trace(self, observation: np.ndarray) -> StepTrace:
@@ -103,8 +103,7 @@ class PolicyTracer:
         if self.patch_grid:
             return attention
         order = cells_order(self._task)
-        cells = (len(order), len(order))
-        if self._task.entities is None or any(x.shape[1:] != cells for x in attention.values()):
+        if any(each.shape[1:] != (len(order), len(order)) for each in attention.values()):
             return {}
         return {name: each[:, order][:, :, order] for name, each in attention.items()}
 

@@ -27,6 +27,7 @@ _DIM, _GLOW, _GLOW_COLOUR = 0.4, 0.45, (255, 176, 0)
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 _KEY_LETTERS = 32
 _MOST_PANELS = 12
+CENTRE, ALL_CELLS = "centre", "all cells (mean)"
 
 
 def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
@@ -65,8 +66,9 @@ def attention_figure(
     """Draw the attention from each labelled cell in each head, next to the state.
 
     The rendered frame and the agent's view are on the left. On the right is a grid of panels, with
-    one row per head and one column per labelled cell. All panels have the same colour scale. In a
-    panel,
+    one row per head and one column per labelled cell. All panels have the same colour scale. If no
+    cell is labelled, the columns show the attention from the centre, and the mean over all cells.
+    In a panel,
 
     - the attending cell is outlined in orange,
     - labelled cells show the initials of their label,
@@ -81,7 +83,7 @@ def attention_figure(
         scores: array `(H, N, N)`, or a dict of such arrays whose keys are names of rounds.
             `scores[h, n, s]` is the attention of entity `n` to entity `s`, and the cell `(x, y)` is
             entity `x * height + y`.
-        cells: dict label -> `(x, y)`. Labels of the same cell have one column.
+        cells: dict label -> `(x, y)`; may be empty. Labels of the same cell have one column.
         unseen: bool array indexed `[x, y]`, true for cells that are not visible; `None` if all are
             visible.
         grid: `(width, height)` of the view in cells.
@@ -108,11 +110,12 @@ def attention_figure(
     }
     if not rounds:
         raise InvalidInput(f"`scores` must have at least one round; received {scores!r}")
-    cells = checked_cells(cells, grid)
+    labelled = checked_cells(cells, grid)
     unseen = np.zeros(grid, bool) if unseen is None else unseen
     unseen = shaped("unseen", unseen, *grid, dtype=bool)
 
-    groups = merged_cells(cells)
+    cells = labelled or {CENTRE: centre(grid)}
+    groups = merged_cells(cells) | ({} if labelled else {None: ALL_CELLS})
     rows, of_heads = sum(map(len, rounds.values())), ""
     if rows * len(groups) > _MOST_PANELS:
         rounds = {name: each.mean(axis=0, keepdims=True) for name, each in rounds.items()}
@@ -132,6 +135,26 @@ def attention_figure(
     _draw_state(state, frame, view, cells, unseen, grid)
     _draw_panels(attention, rounds, groups, cells, unseen, grid, of_heads)
     return figure
+
+
+def centre(grid: Cell) -> Cell:
+    """Return the cell `(x, y)` in the middle of a grid `(width, height)`."""
+    return grid[0] // 2, grid[1] // 2
+
+
+def attention_from(cell: Cell | None, scores: np.ndarray, grid: Cell) -> np.ndarray:
+    """Return the attention from a cell, or the mean over all cells, as an image.
+
+    Args:
+        cell: `(x, y)` of the attending cell, or `None` for the mean over all cells.
+        scores: `(N, N)`, the attention of one head.
+        grid: `(width, height)` of the view.
+
+    Returns:
+        Array `(height, width)`.
+    """
+    weights = scores.mean(axis=0) if cell is None else scores[cell[0] * grid[1] + cell[1]]
+    return attention_grid(weights, grid)
 
 
 def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
@@ -272,21 +295,19 @@ def _draw_state(figure, frame, view, cells, unseen, grid):
 
 def _draw_panels(figure, rounds, groups, cells, unseen, grid, of_heads):
     """Draw the attention from each labelled cell in each head, and the colour bar."""
-    entities = [x * grid[1] + y for x, y in groups]
     heads = {
         ", ".join([*filter(None, [name]), *([] if of_heads else [f"head {head}"])]).replace(
             "_", " "
-        ): weights[entities]
+        ): [attention_from(cell, weights, grid) for cell in groups]
         for name, attention in rounds.items()
         for head, weights in enumerate(attention, start=1)
     }
     drawn = np.stack(list(heads.values()))
-    even = even_weight(drawn)
+    even = even_weight(drawn.reshape(*drawn.shape[:2], -1))
     largest = darkest(drawn, even)
     panels = figure.subplots(len(heads), len(groups), squeeze=False)
     for row, (name, attention) in zip(panels, heads.items()):
         for axes, (cell, label), weights in zip(row, groups.items(), attention):
-            weights = attention_grid(weights, grid)
             image = draw_weights(axes, weights, largest)
             _outline_seen(axes, unseen)
             mark_cells(axes, cells, cell, weights / largest)

@@ -188,6 +188,22 @@ def test_masked_rows_of_zeros_are_drawn():
     assert panel(figure, "head 1\nfrom agent").get_images()[0].get_clim() == (0.0, 1.0)
 
 
+def test_without_labelled_cells_centre_and_mean_are_drawn():
+    centre = 3 * 7 + 3
+    scores = np.zeros((1, 49, 49))
+    scores[0, :, 0] = 1
+    scores[0, centre] = np.eye(49)[centre]
+    figure = attention_figure(FRAME, VIEW, scores, {})
+    attention = {
+        title: panel(figure, f"head 1\nfrom {title}").get_images()[0].get_array()
+        for title in ("centre", "all cells (mean)")
+    }
+    np.testing.assert_allclose(attention["centre"], np.eye(49)[centre].reshape(7, 7))
+    assert attention["all cells (mean)"][0, 0] == pytest.approx(48 / 49)
+    assert attention["all cells (mean)"][3, 3] == pytest.approx(1 / 49)
+    assert letters(panel(figure, "head 1\nfrom centre")) == {"C": (3, 3)}
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -198,7 +214,6 @@ def test_masked_rows_of_zeros_are_drawn():
         ({"scores": np.zeros((1, 48, 48))}, r"`scores` .*\(1, 48, 48\)"),
         ({"scores": {"round_2": np.zeros((49, 49))}}, r"round_2.*\(49, 49\)"),
         ({"scores": {}}, "at least one round"),
-        ({"cells": {}}, "at least one cell"),
         ({"cells": {"key": (7, 0)}}, r"'key' at \(7, 0\)"),
         ({"unseen": np.zeros((5, 5), bool)}, r"`unseen` .*\(5, 5\)"),
     ],
