@@ -122,7 +122,7 @@ def main(config: Config) -> FitRun:
             data,
             validation_data=questions,
             validation_batch_size=2000,
-            validation_freq=config.checkpoint_every // config.log_every,
+            validation_freq=max(1, config.checkpoint_every // config.log_every),
             callbacks=[
                 RaiseStage(run.log, data, config),
                 LogFigures(run.log, lambda m: attention_figures(m, config), config.draw_every),

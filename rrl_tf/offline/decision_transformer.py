@@ -52,12 +52,11 @@ from rrl_tf.training.config import (
     MUTABLE,
     FitConfig,
     require_fraction,
-    require_multiple,
     require_not_negative,
     require_positive,
 )
 from rrl_tf.training.devices import Replicas, make_replicas
-from rrl_tf.training.fit import FitRun
+from rrl_tf.training.fit import FitRun, passes
 from rrl_tf.training.optimizers import AdamW
 from rrl_tf.training.run_folder import checksum
 
@@ -112,11 +111,11 @@ class DecisionTransformerConfig(FitConfig):
     """Candidates for the `noise_scale` of the network, from 0 to 1. The final evaluation and the
     export use the scale with the highest return. An empty tuple keeps the network's own scale."""
     evaluate_every: int = 1000
-    """Steps between evaluations, a multiple of `log_every`; 0 evaluates only at the end."""
+    """Steps between evaluations; 0 evaluates only at the end."""
     log_every: int = 100
-    """Steps between log entries; a divisor of `steps`."""
+    """Steps between log entries. Evaluations and checkpoints wait for the next entry."""
     checkpoint_every: int = 500
-    """Steps between checkpoints; a multiple of `log_every`."""
+    """Steps between checkpoints."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,7 +130,6 @@ class DecisionTransformerConfig(FitConfig):
             *("return_power", "advantage_power"),
         )
         require_fraction(self, "best_fraction", "held_out", "start_fraction", "advantage_trace")
-        require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
         if not all(0 <= scale <= 1 for scale in self.noise_scales):
             raise InvalidInput(f"`noise_scales` must be from 0 to 1; received {self.noise_scales}")
         if not all(map(math.isfinite, self.targets)):
@@ -212,9 +210,9 @@ def _fit(run, windows, held_out, evaluator, best):
     config, network, scaling = run.config, run.model, evaluator.policy.scaling
 
     def progress(step):
-        if evaluator.envs and config.evaluate_every and step % config.evaluate_every == 0:
-            return evaluate_progress(evaluator, best, config)
-        return {}
+        before = int(run.log.rows[-1]["step"]) if run.log.rows else 0
+        is_due = passes(before, step, config.evaluate_every)
+        return evaluate_progress(evaluator, best, config) if is_due and evaluator.envs else {}
 
     action, length = output(network), network.context_length
     run.fit(
@@ -320,7 +318,7 @@ def evaluate_progress(
     """Play episodes with the largest target, update the best weights and return metrics."""
     means = evaluator.means(max(evaluator.targets), PROGRESS_SEED, config.progress_episodes)
     best.update(means["return"])
-    return {"eval/return": means["return"], "eval/length": means["length"]}
+    return {"eval/return": means["return"], "eval/episode_length": means["length"]}
 
 
 def _chosen_noise_scale(run):

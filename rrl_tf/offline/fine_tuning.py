@@ -54,7 +54,7 @@ from rrl_tf.training.config import (
     require_not_negative,
     require_positive,
 )
-from rrl_tf.training.fit import model_state, set_model_state
+from rrl_tf.training.fit import model_state, passes, set_model_state
 from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
 from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
@@ -294,8 +294,7 @@ class _FineTuning:
         earlier, begin = self.step, time.perf_counter()
         metrics = self._play()
         metrics |= self._learn(self.step - earlier)
-        every = self.config.evaluate_every
-        if every and self.step // every > earlier // every:
+        if passes(earlier, self.step, self.config.evaluate_every):
             metrics |= evaluate()
         seconds = time.perf_counter() - begin
         metrics["time/steps_per_second"] = (self.step - earlier) / seconds

@@ -163,20 +163,19 @@ class SupervisedConfig(FitConfig):
     """Optimizer. Muon orthogonalizes the momentum of weight matrices and updates all other weights
     like Adam."""
     steps: int = 1000
-    """Number of updates; a multiple of `log_every`."""
+    """Number of updates."""
     batch_size: int = 32
     """Examples per update, over all devices."""
     log_every: int = 50
-    """Number of steps between log entries; must divide `steps`."""
+    """Number of steps between log entries. Checkpoints and figures wait for the next entry."""
     checkpoint_every: int = 100
-    """Number of steps between checkpoints; a multiple of `log_every`."""
+    """Number of steps between checkpoints."""
     draw_every: int = dataclasses.field(default=500, metadata=MUTABLE)
-    """Number of steps between figures in TensorBoard; a multiple of `log_every`."""
+    """Number of steps between figures in TensorBoard."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "steps", "batch_size", "log_every", "checkpoint_every", "draw_every")
-        require_multiple(self, ("steps", "checkpoint_every", "draw_every"), "log_every")
         self.optimizer_options(self.steps)  # raises if the schedule has no steps left
 
     def make_optimizer(self) -> keras.optimizers.Optimizer:
