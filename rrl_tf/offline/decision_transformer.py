@@ -12,15 +12,18 @@ Example:
     >>> scaling = Scaling.of(config.split(data)[0])
     >>> network = BehaviorCloning(3, 2, discrete=True)  # or a DecisionTransformer
     >>> run = train_decision_transformer(data, network, scaling, config)  # doctest: +ELLIPSIS
+    data ...
     step 4: mine: mean return 1.5, best 2; ...
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import keras
@@ -59,6 +62,7 @@ from rrl_tf.training.devices import Replicas, make_replicas
 from rrl_tf.training.fit import FitRun, passes
 from rrl_tf.training.optimizers import AdamW
 from rrl_tf.training.run_folder import checksum
+from rrl_tf.training.summary import describe_env
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +157,7 @@ def train_decision_transformer(
     scaling: Scaling,
     config: DecisionTransformerConfig,
     replicas: Replicas | None = None,
+    callbacks: Iterable[keras.callbacks.Callback] = (),
 ) -> FitRun:
     """Train a network on recorded episodes, evaluate it for target returns and export it.
 
@@ -168,6 +173,7 @@ def train_decision_transformer(
         config: hyper-parameters and run folder.
         replicas: devices and hosts that share each batch. None means those of `config`. With
             several hosts, join them before you create the network.
+        callbacks: Keras callbacks of the training.
 
     Returns:
         The run, whose `model` is the network.
@@ -196,7 +202,7 @@ def train_decision_transformer(
     if not run.is_over() and not is_new:
         _reweight(windows, scaling, config)
     best = BestWeights(run.folder.path / "best.npz", network, max(evaluator.targets))
-    _fit(run, windows, held_out, evaluator, best)
+    _fit(run, windows, held_out, evaluator, best, callbacks)
 
     def evaluate():
         found = results or _choose_noise_scale(run, evaluator)
@@ -206,7 +212,7 @@ def train_decision_transformer(
     return run
 
 
-def _fit(run, windows, held_out, evaluator, best):
+def _fit(run, windows, held_out, evaluator, best, callbacks):
     config, network, scaling = run.config, run.model, evaluator.policy.scaling
 
     def progress(step):
@@ -219,6 +225,7 @@ def _fit(run, windows, held_out, evaluator, best):
         windows.dataset(config.batch_size, scaling, config.seed, run.step, action),
         validation_data=validation_windows(held_out, scaling, length, output=action),
         measure=progress,
+        callbacks=callbacks,
     )
 
 
@@ -244,7 +251,23 @@ def _open_run(data, network, scaling, config, replicas):
         checkpoint_every=config.checkpoint_every,
         identity=dataset_fingerprint(data, scaling),
         replicas=replicas,
+        setup=describe_data(data, scaling),
     )
+
+
+def describe_data(data: OfflineData, scaling: Scaling) -> dict[str, str]:
+    """Return what a run prints at its start about its data and the environment."""
+    returns = data.returns()
+    setup = {
+        "data": f"{data.name}, {len(returns):,} episodes, returns {returns.min():.4g} to "
+        f"{returns.max():.4g}",
+        "preprocessing": f"states of size {scaling.state_size}",
+        "environment": data.environment if data.make_env else "none, so no evaluation",
+    }
+    if data.make_env:
+        with contextlib.closing(data.make_env()) as env:
+            setup |= describe_env(env)
+    return setup
 
 
 def make_windows(

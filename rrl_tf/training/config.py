@@ -66,6 +66,9 @@ class RunConfig:
     )
     """Loggers to use. `metrics.csv` is always written, because a run resumes from it; select
     `csv` alone to turn TensorBoard off."""
+    keep_best: bool = dataclasses.field(default=False, metadata=MUTABLE)
+    """Also keep the weights of the best evaluation, as `checkpoints/best-STEP.keras`. All results
+    are of the last weights."""
     profile: bool = dataclasses.field(default=False, metadata=MUTABLE)
     """Record a profile of up to 20 training steps for TensorBoard."""
     devices: int = dataclasses.field(default=1, metadata=MUTABLE)

@@ -120,6 +120,15 @@ class Replicas:
         self.hosts = 1 if cluster is None else cluster.size
         self.is_chief = cluster is None or cluster.is_chief
 
+    def __str__(self) -> str:
+        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+        details = [
+            tf.config.experimental.get_device_details(gpu).get("device_name", "")
+            for gpu in tf.config.list_physical_devices("GPU")[:1]
+        ]
+        names = [f"{self.count} {kind}", *details, f"{os.cpu_count()} CPU cores"]
+        return ", ".join(names) + (f" each, {self.hosts} hosts" if self.hosts > 1 else "")
+
     def spread(
         self,
         compute: Callable[[Any], tuple[Any, Any]],

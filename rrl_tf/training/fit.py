@@ -42,6 +42,7 @@ from rrl_tf.training.optimizers import limit_loss_scale
 from rrl_tf.training.profiling import WARM_UP, Profile
 from rrl_tf.training.run import Run
 from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
+from rrl_tf.training.summary import describe_network
 
 Logs: TypeAlias = dict[str, Any] | None
 
@@ -60,7 +61,7 @@ class FitRun(Run):
             last epoch is shorter.
         checkpoint_every: number of batches between checkpoints, which are saved with the next log
             entry; by default `steps_per_epoch`. The last step is always saved.
-        **options: `identity`, `stop` and `replicas` of `Run`.
+        **options: `identity`, `stop`, `replicas` and `setup` of `Run`.
 
     Attributes:
         model: the model.
@@ -72,9 +73,12 @@ class FitRun(Run):
     Example:
         >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
-        >>> run = FitRun(RunConfig(name="first"), model, steps=4, steps_per_epoch=2)
+        >>> config = RunConfig(name="first")
+        >>> run = FitRun(config, model, steps=4, steps_per_epoch=2)  # doctest: +ELLIPSIS
+        network     Sequential ..., 3 parameters
+        device ...
         >>> run.fit(tf.data.Dataset.from_tensors((tf.ones((8, 2)), tf.ones((8, 1)))).repeat())
-        >>> FitRun(RunConfig(name="first"), model, steps=4, steps_per_epoch=2)
+        >>> run  # the same call of `FitRun` resumes the run
         FitRun('runs/first', step=4, steps=4)
     """
 
@@ -94,7 +98,8 @@ class FitRun(Run):
         model.optimizer.build(model.trainable_variables)
         model.train_step = functools.partial(train_step, model)
         self.model, self._steps_per_epoch = model, steps_per_epoch
-        super().__init__(config, steps, restore=self._restore, **options)
+        setup = {**options.pop("setup", {}), "network": describe_network(model)}
+        super().__init__(config, steps, restore=self._restore, setup=setup, **options)
 
     def _restore(self, step, state):
         set_model_state(self.model, state["variables"])
@@ -199,6 +204,7 @@ class _StopAndSave(keras.callbacks.Callback):
             arrays = model_state(self.model)
             require_finite(step, arrays)
             self._run.save(step, {"variables": arrays}, self.model)
+        self._run.keep_best(self.model)
 
 
 class LogMetrics(keras.callbacks.Callback):
