@@ -13,7 +13,7 @@ from rrl_tf.training.config import (
     require_not_negative,
     require_positive,
 )
-from rrl_tf.training.optimizers import OptimizerName
+from rrl_tf.training.names import OptimizerName
 
 
 @dataclasses.dataclass(frozen=True)

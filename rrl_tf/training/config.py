@@ -5,22 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from typing import Any, Literal, get_args
-
-import keras
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.loggers import LoggerName
-from rrl_tf.training.optimizers import (
-    OptimizerName,
-    Schedule,
-    learning_rate_schedule,
-    make_optimizer,
-)
+from rrl_tf.training.names import ClusterKind, LoggerName, OptimizerName, Schedule
 
-ClusterKind = Literal["tf_config", "slurm"]
-
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
 
 MUTABLE = {"role": "mutable"}
 """Metadata of a field that may change when a run resumes, such as the number of steps.
@@ -146,6 +138,8 @@ class FitConfig(RunConfig):
 
     def optimizer_options(self, steps: int) -> dict[str, Any]:
         """Return the keyword arguments of a Keras optimizer for a run of `steps` steps."""
+        from rrl_tf.training.optimizers import learning_rate_schedule
+
         rate = learning_rate_schedule(
             self.schedule, self.learning_rate, steps, self.warmup_steps, self.learning_rate_end
         )
@@ -183,6 +177,8 @@ class SupervisedConfig(FitConfig):
 
     def make_optimizer(self) -> keras.optimizers.Optimizer:
         """Return a new optimizer whose schedule covers the whole run."""
+        from rrl_tf.training.optimizers import make_optimizer
+
         return make_optimizer(self.optimizer, **self.optimizer_options(self.steps))
 
 

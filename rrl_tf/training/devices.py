@@ -20,7 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.config import ClusterKind, RunConfig
+from rrl_tf.training.config import RunConfig
+from rrl_tf.training.names import ClusterKind
 
 
 @dataclasses.dataclass(frozen=True)
