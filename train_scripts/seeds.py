@@ -83,9 +83,9 @@ def _draw(runs, seeds):
 
     logs = [MetricsLog(run.path, loggers=()).rows for run in runs]
     metric = evaluations(logs[0])[0] or "train/loss"
-    curves = [{row["step"]: row[metric] for row in rows if metric in row} for rows in logs]
-    steps = sorted(set.intersection(*map(set, curves)))
-    values = np.array([[curve[step] for step in steps] for curve in curves])
+    curves = [np.array([(r["step"], r[metric]) for r in rows if metric in r]).T for rows in logs]
+    steps = min((curve[0] for curve in curves), key=lambda each: each[-1])  # the shortest run's
+    values = np.array([np.interp(steps, *curve) for curve in curves])
     last = values[:, -1]
     print(
         f"{metric} at step {steps[-1]:,.0f}: {', '.join(f'{each:.4g}' for each in last)}; "

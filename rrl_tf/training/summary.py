@@ -60,15 +60,16 @@ def describe_network(network: keras.Model) -> str:
 def evaluations(rows: Sequence[Mapping[str, float]]) -> tuple[str, list[Mapping[str, float]]]:
     """Return the metric that ranks the evaluations in a log, and the entries that contain it.
 
-    With a curriculum, these are the evaluations of the last level. Without an evaluation, the name
-    and the list are empty.
+    With a curriculum, these are the evaluations of the last level. A success that was always 0
+    ranks nothing, so the return does. Without an evaluation, the name and the list are empty.
 
     Example:
         >>> evaluations([{"step": 1, "eval/return": 5.0}, {"step": 2, "train/loss": 0.1}])
         ('eval/return', [{'step': 1, 'eval/return': 5.0}])
     """
     for name in MEASURES:
-        if found := [row for row in rows if name in row]:
+        found = [row for row in rows if name in row]
+        if found and (name != "eval/success" or any(row[name] for row in found)):
             level = found[-1].get("eval/level")
             return name, [row for row in found if row.get("eval/level") == level]
     return "", []
@@ -119,20 +120,19 @@ continue with --steps 200'
             f"{short} was {show(values[best])} at step {found[best]['step']:,.0f} and is "
             f"{show(last)} now: {where} the weights of the best evaluation"
         )
-    if name != "eval/success":
-        return
-    if last < 0.5 and not rises:
+    solved = found[-1].get("eval/success", 1.0)
+    if solved < 0.5 and not rises:
         learned = max((row.get("rollout/success", 0.0) for row in rows), default=0.0)
         cause = "more exploration, another --seed or more --steps may help"
         if learned == 0:
-            cause = "no logged training episode succeeded; explore more or begin with an easier one"
-        yield f"success is {show(last)} and did not rise at the end: {cause}"
+            cause = "no logged training episode succeeded, so explore more or ease the task"
+        yield f"success is {_percent(solved)} and did not rise at the end: {cause}"
     noisy = {key: found[-1][key] for key in found[-1] if key.startswith("eval/success_epsilon_")}
-    for key, solved in noisy.items():
-        if found[-1].get("eval/loops", 0.0) > 0 and solved > last:
+    for key, more in noisy.items():
+        if found[-1].get("eval/loops", 0.0) > 0 and more > solved:
             yield (
-                f"{show(found[-1]['eval/loops'])} of the greedy episodes repeat a state; with "
-                f"{_percent(float(key.rpartition('_')[2]), 0)} random actions {show(solved)} are "
+                f"{_percent(found[-1]['eval/loops'])} of the greedy episodes repeat a state; with "
+                f"{_percent(float(key.rpartition('_')[2]), 0)} random actions {_percent(more)} are "
                 "solved: a recurrent agent can leave such loops"
             )
 

@@ -51,6 +51,14 @@ def test_a_poor_result_has_a_cause_from_the_log(learned, cause):
     assert hint.startswith(f"success is 3.0 % and did not rise at the end: {cause}")
 
 
+def test_returns_are_compared_while_nothing_is_solved():
+    rows = log([1.0, 2.0, 3.0, 4.0, 9.0], "eval/return", **{"eval/success": 0.0})
+    (rise,) = hints(rows)
+    assert rise.startswith("return rose in the last 20 % of the run, from at most 4 to 9 on")
+    (hint,) = hints(log([2.0] * 5, "eval/return", **{"eval/success": 0.0}))
+    assert hint.startswith("success is 0.0 % and did not rise at the end: no logged training")
+
+
 def test_loops_that_random_actions_end_are_named():
     others = {"eval/loops": 0.2, "eval/success_epsilon_0.05": 0.95}
     (hint,) = hints(log([0.8] * 5, **others))
