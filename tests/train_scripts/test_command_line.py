@@ -183,7 +183,7 @@ def test_help_of_an_agent_does_not_load_keras(script):
         "import runpy, sys, contextlib\n"
         "sys.argv = ['-m', '--help']\n"
         "with contextlib.suppress(SystemExit):\n"
-        f"    runpy.run_module('train_scripts.train_{script}', run_name='__main__', alter_sys=True)\n"
+        f"    runpy.run_module('train_scripts.train_{script}', None, '__main__', alter_sys=True)\n"
         "loaded = {'keras', 'tensorflow', 'matplotlib'} & set(sys.modules)\n"
         "assert not loaded, loaded"
     )
