@@ -18,8 +18,10 @@ def load_tensorflow() -> None:
         >>> from rrl_tf._tf_logging import load_tensorflow
         >>> load_tensorflow()
     """
-    quiet_tensorflow()
-    importlib.import_module("tensorflow")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if "tensorflow" not in sys.modules:
+        with _closed_standard_error():
+            importlib.import_module("tensorflow")
 
 
 def quiet_tensorflow() -> None:
