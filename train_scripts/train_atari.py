@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Literal
 import rrl_tf
 from rrl_tf.agents.config import DoubleDQNConfig
 from train_scripts import command_line
-from train_scripts.network_options import NetworkOptions
+from train_scripts.network_config import NetworkConfig
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(NetworkOptions, DoubleDQNConfig):
+class Config(NetworkConfig, DoubleDQNConfig):
     """Options of a run. A step is an environment step, which repeats the action for 4 frames."""
 
     runs: str = "runs/atari"

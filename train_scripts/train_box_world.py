@@ -15,14 +15,14 @@ from rrl_tf._arguments import natural, positive_int
 from rrl_tf.agents.config import DoubleDQNConfig
 from rrl_tf.errors import InvalidInput
 from train_scripts import command_line
-from train_scripts.network_options import NetworkOptions
+from train_scripts.network_config import NetworkConfig
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(NetworkOptions, DoubleDQNConfig):
+class Config(NetworkConfig, DoubleDQNConfig):
     """Options of a run. A step is an environment step, over all environments."""
 
     runs: str = "runs/box_world"

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import rrl_tf
 from rrl_tf.agents.config import DoubleDQNConfig
 from train_scripts import command_line
-from train_scripts.network_options import NetworkOptions
+from train_scripts.network_config import NetworkConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(NetworkOptions, DoubleDQNConfig):
+class Config(NetworkConfig, DoubleDQNConfig):
     """Options of a run. A step is an environment step, over all environments."""
 
     runs: str = "runs/doorkey"

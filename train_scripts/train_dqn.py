@@ -17,7 +17,7 @@ from rrl_tf.agents.config import DoubleDQNConfig
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.config import require_positive
 from train_scripts import command_line
-from train_scripts.network_options import NetworkOptions
+from train_scripts.network_config import NetworkConfig
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras
@@ -52,7 +52,7 @@ class GymnasiumConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(NetworkOptions, GymnasiumConfig, DoubleDQNConfig):
+class Config(NetworkConfig, GymnasiumConfig, DoubleDQNConfig):
     """Options of a run. A step is an environment step, over all environments."""
 
     runs: str = "runs/dqn"

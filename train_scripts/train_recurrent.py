@@ -22,12 +22,12 @@ from rrl_tf._arguments import one_of
 from rrl_tf.agents.config import RecurrentDoubleDQNConfig
 from rrl_tf.errors import InvalidInput
 from train_scripts import command_line
-from train_scripts.network_options import NetworkOptions
+from train_scripts.network_config import NetworkConfig
 from train_scripts.train_dqn import GymnasiumConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(NetworkOptions, GymnasiumConfig, RecurrentDoubleDQNConfig):
+class Config(NetworkConfig, GymnasiumConfig, RecurrentDoubleDQNConfig):
     """Options of a run. A step is an environment step, over all environments."""
 
     runs: str = "runs/recurrent"

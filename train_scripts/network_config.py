@@ -10,11 +10,11 @@ from rrl_tf.training.config import require_positive
 
 
 @dataclasses.dataclass(frozen=True)
-class NetworkOptions:
+class NetworkConfig:
     """Sizes of a relational network; `None` keeps the size of the architecture.
 
     Example:
-        >>> NetworkOptions(num_heads=4, hidden_units=(128,)).network_sizes()
+        >>> NetworkConfig(num_heads=4, hidden_units=(128,)).network_sizes()
         {'hidden_units': (128,), 'block': {'num_heads': 4}}
     """
 
@@ -37,7 +37,7 @@ class NetworkOptions:
             InvalidInput: if a size is not positive, or is set for another network.
         """
         require_positive(self, "num_heads", "key_size", "num_rounds")
-        names = [each.name for each in dataclasses.fields(NetworkOptions)]
+        names = [each.name for each in dataclasses.fields(NetworkConfig)]
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if given and not relational:
             raise InvalidInput(f"{', '.join(given)} must be None without a relational network")
