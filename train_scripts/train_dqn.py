@@ -9,24 +9,22 @@ python -m train_scripts.train_dqn --env my_module:MyEnv-v0   # my_module.py regi
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-import keras
-
+import rrl_tf
 from rrl_tf._arguments import one_of
-from rrl_tf.agents import train_double_dqn
 from rrl_tf.agents.config import DoubleDQNConfig
-from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
-from rrl_tf.interpret import draw_episode
-from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
-from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
-from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from train_scripts import command_line
+from train_scripts.network_config import NetworkConfig
+
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
 
 SMALLEST_PICTURE = 36
 """Minimum height and width of pictures to convolve; smaller grids get a relational network."""
-NETWORKS = ("dense", "convolutional", *RELATIONAL_Q_NETWORK)
+NETWORKS = ("dense", "convolutional", "book", "zambaldi", "fast", "fast-relative", "atari")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +52,7 @@ class GymnasiumConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(GymnasiumConfig, DoubleDQNConfig):
+class Config(NetworkConfig, GymnasiumConfig, DoubleDQNConfig):
     """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/dqn"
@@ -67,8 +65,9 @@ class Config(GymnasiumConfig, DoubleDQNConfig):
     evaluation_episodes: int = 100
     evaluate_every: int = 2500
     network: str = ""
-    """dense, convolutional, or an architecture of `RelationalQNetwork`; by default relational for
-    grids, convolutional for pictures and dense for vectors."""
+    """dense, convolutional, or an architecture of `RelationalQNetwork`: book, zambaldi, fast,
+    fast-relative or atari; by default relational for grids, convolutional for pictures and dense
+    for vectors."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,8 +85,10 @@ class Config(GymnasiumConfig, DoubleDQNConfig):
 
 def main(config: Config):
     """Train a double DQN on any Gymnasium environment. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
-    task = gymnasium_task(
+    import keras
+
+    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
+    task = rrl_tf.envs.gymnasium_task(
         config.env,
         test_env=config.test_env or None,
         success_return=config.success_return,
@@ -96,28 +97,30 @@ def main(config: Config):
         actions=config.actions,
     )
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(
-        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    return rrl_tf.agents.train_double_dqn(
+        *(task, make_network(config, task), config, replicas),
+        draw_episode=rrl_tf.interpret.draw_episode,
     )
 
 
-def make_network(config: Config, task: Task) -> keras.Model:
+def make_network(config: Config, task: rrl_tf.envs.Task) -> keras.Model:
     """Return a Q network with new weights, by default one that fits the observations."""
     shape = task.preprocessor.shape
     is_grid = len(shape) == 3
     fitting = "convolutional" if is_grid and min(shape[:2]) >= SMALLEST_PICTURE else "fast"
     name = one_of("network", config.network or (fitting if is_grid else "dense"), NETWORKS)
+    sizes = config.network_sizes(name not in ("dense", "convolutional"))
     if name == "dense":
-        return dense_q_network(task.num_actions, dtype=config.dtype)
+        return rrl_tf.models.dense_q_network(task.num_actions, dtype=config.dtype)
     if name == "convolutional":
-        return convolutional_q_network(task.num_actions, dtype=config.dtype)
+        return rrl_tf.models.convolutional_q_network(task.num_actions, dtype=config.dtype)
     if not is_grid:
         raise InvalidInput(
             f"network {name!r} takes grids (height, width, features); received observations of "
             f"shape {shape}"
         )
-    return RelationalQNetwork.from_preset(
-        name, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype
+    return rrl_tf.models.RelationalQNetwork.from_preset(
+        name, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype, **sizes
     )
 
 

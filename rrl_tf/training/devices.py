@@ -22,7 +22,8 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.config import ClusterKind, RunConfig
+from rrl_tf.training.config import RunConfig
+from rrl_tf.training.names import ClusterKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +122,15 @@ class Replicas:
         self.count: int = 1 if strategy is None else strategy.num_replicas_in_sync
         self.hosts = 1 if cluster is None else cluster.size
         self.is_chief = cluster is None or cluster.is_chief
+
+    def __str__(self) -> str:
+        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+        details = [
+            tf.config.experimental.get_device_details(gpu).get("device_name", "")
+            for gpu in tf.config.list_physical_devices("GPU")[:1]
+        ]
+        names = [f"{self.count} {kind}", *details, f"{os.cpu_count()} CPU cores"]
+        return ", ".join(names) + (f" each, {self.hosts} hosts" if self.hosts > 1 else "")
 
     def spread(
         self,

@@ -12,7 +12,7 @@ import os
 import pathlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,8 +20,6 @@ from PIL import Image
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.run_folder import atomic_file
-
-LoggerName: TypeAlias = Literal["csv", "tensorboard"]
 
 
 class Logger:

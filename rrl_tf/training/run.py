@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from rrl_tf.training.devices import Replicas
 from rrl_tf.training.loggers import MetricsLog, TensorBoardLogger
 from rrl_tf.training.report import write_report
 from rrl_tf.training.run_folder import RunFolder, unpack_folder
+from rrl_tf.training.summary import MEASURES, evaluations, format_setup, hints
+
+LogCallback: TypeAlias = Callable[[int, Mapping[str, float]], "bool | None"]
+"""Function of the step and the metrics of a log entry. It may return True to stop the training."""
 
 
 class Run:
@@ -41,6 +45,8 @@ class Run:
         restore: function of the step and the state of the newest checkpoint. It is called if there
             is a checkpoint.
         replicas: devices and hosts that share the run; one device by default.
+        setup: what the run prints at its start, a dict name → text, before the device and the
+            folder.
 
     Attributes:
         folder: `RunFolder`.
@@ -54,15 +60,20 @@ class Run:
 
     Example:
         >>> config = RunConfig(name="first", logger=("csv",))
-        >>> run = Run(config, steps=100)
+        >>> run = Run(config, steps=100, setup={"network": "mlp"})  # doctest: +ELLIPSIS
+        network     mlp
+        device      ...
+        run folder  runs/first, step 0 of 100
+        watch       runs/first/metrics.csv
         >>> run.log.write(100, {"eval/success": 1.0})
         >>> run.save(100, {"agent": {"updates": 25}})
         >>> run.finish({"eval/success": 1.0}, "greedy success 100 %")
         step 100: greedy success 100 %
         written: runs/first/evaluation.json, runs/first/report.html
-        >>> Run(config, steps=200, restore=lambda step, state: print(state))  # resumes
+        >>> run = Run(config, steps=200, restore=lambda step, state: print(state))  # resumes
+        ... # doctest: +ELLIPSIS
         {'agent': {'updates': 25}}
-        Run('runs/first', step=100, steps=200)
+        device ...
     """
 
     def __init__(
@@ -74,6 +85,7 @@ class Run:
         stop: Callable[[list[dict[str, float]]], bool] | None = None,
         restore: Callable[[int, dict[str, dict[str, Any]]], None] | None = None,
         replicas: Replicas | None = None,
+        setup: Mapping[str, str] | None = None,
     ) -> None:
         self.replicas = replicas or Replicas()
         self.config: Any = config
@@ -93,6 +105,17 @@ class Run:
                 self.log.loggers = [TensorBoardLogger(self.folder.path)]
             self.folder.write_config()
             self.log.settings(config.settings())
+            self._print_setup(setup or {})
+
+    def _print_setup(self, setup):
+        path, logs = self.folder.path, self.folder.path / "metrics.csv"
+        watched = f"python -m tensorboard.main --logdir {path}" if self.log.loggers else str(logs)
+        place = {
+            "device": str(self.replicas),
+            "run folder": f"{path}, step {self.step:,} of {self.steps:,}",
+            "watch": watched,
+        }
+        print(format_setup({**setup, **place}), flush=True)
 
     def __repr__(self) -> str:
         path = str(self.folder.path)
@@ -119,6 +142,22 @@ class Run:
         if self.replicas.is_chief:
             self.folder.save_checkpoint(step, state, model)
         self.step = step
+
+    def keep_best(self, model: Any) -> None:
+        """Save `model` if `config.keep_best` and the newest log entry is the best evaluation."""
+        name, found = evaluations(self.log.rows)
+        if not (self.config.keep_best and self.replicas.is_chief and found):
+            return
+        kept = [row for row in found if row["step"] == self.best_step]
+        newest, sign = self.log.rows[-1], MEASURES[name]
+        if newest is found[-1] and (not kept or sign * newest[name] > sign * kept[0][name]):
+            self.folder.save_best(int(newest["step"]), model)
+
+    @property
+    def best_step(self) -> int | None:
+        """The step of the best evaluation whose model is kept, or `None`."""
+        file = self.folder.best_file
+        return int(file.stem.removeprefix("best-")) if file else None
 
     def is_over(self, step: int | None = None) -> bool:
         """Return whether training ends at `step`; `None` is the step of the newest checkpoint."""
@@ -171,6 +210,14 @@ class Run:
         self.folder.finish(outcome)  # last: it marks the run as finished
         paths = [*drawn, *written, self.folder.path / "evaluation.json", page]
         print(f"step {self.step:,}: {report}\nwritten: {', '.join(map(str, paths))}")
+        for hint in self._hints():
+            print(f"hint: {hint}")
+
+    def _hints(self):
+        longer = "train longer, in a new run"
+        if "steps" in self.config.mutable_fields():
+            longer = f"continue with --steps {2 * self.steps}"
+        return hints(self.log.rows, longer, self.best_step)
 
 
 @dataclasses.dataclass(frozen=True)
