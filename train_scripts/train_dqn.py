@@ -18,14 +18,18 @@ from rrl_tf.agents.config import DoubleDQNConfig
 from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret import draw_episode
-from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
+from rrl_tf.models import (
+    MultiInputQNetwork,
+    RelationalQNetwork,
+    convolutional_q_network,
+    dense_q_network,
+)
 from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
+from rrl_tf.models.encoders import SMALLEST_PICTURE
 from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from train_scripts import command_line
 
-SMALLEST_PICTURE = 36
-"""Minimum height and width of pictures to convolve; smaller grids get a relational network."""
 NETWORKS = ("dense", "convolutional", *RELATIONAL_Q_NETWORK)
 
 
@@ -103,6 +107,10 @@ def main(config: Config):
 
 def make_network(config: Config, task: Task) -> keras.Model:
     """Return a Q network with new weights, by default one that fits the observations."""
+    if task.preprocessor.parts:
+        name = one_of("network", config.network or "fast", NETWORKS)
+        arguments = {"num_actions": task.num_actions, "dtype": config.dtype}
+        return MultiInputQNetwork.for_preprocessor(task.preprocessor, name, **arguments)
     shape = task.preprocessor.shape
     is_grid = len(shape) == 3
     fitting = "convolutional" if is_grid and min(shape[:2]) >= SMALLEST_PICTURE else "fast"

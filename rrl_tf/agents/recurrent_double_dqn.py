@@ -160,9 +160,11 @@ class RecurrentDoubleDQN(DoubleDQN):
     def _network_inputs(self, batch):
         count, length, *shape = batch["observation_t"].shape
         views = tf.reshape(batch["observation_t"], (count * length, *shape))
-        views = self.preprocess(views)
+        views = tf.nest.map_structure(
+            lambda x: tf.reshape(x, (count, length, *x.shape[1:])), self.preprocess(views)
+        )
         return {
-            "observation": tf.reshape(views, (count, length, *views.shape[1:])),
+            "observation": views,
             "previous_action": batch["previous_action"],
             "previous_reward": batch["previous_reward"],
         }

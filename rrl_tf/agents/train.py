@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import keras
 import numpy as np
-from keras import ops
 from tqdm import tqdm
 
 from rrl_tf.agents.actors import ActorCollector, RayPool
@@ -75,7 +74,7 @@ def train_double_dqn(
     Args:
         task: task to learn.
         network: any `keras.Model` that maps preprocessed observations
-            `(B, *task.preprocessor.shape)` to Q values `(B, A)`. With a
+            `(B, *task.preprocessor.shape)`, or a dict of such arrays, to Q values `(B, A)`. With a
             `RecurrentDoubleDQNConfig`, it must be a `RecurrentQNetwork`. Its weights are trained in
             place.
         config: hyper-parameters and run folder. A `DoubleDQNConfig` trains a `DoubleDQN`, a
@@ -183,16 +182,16 @@ def make_agent(
 
 def _check_network(task, network, recurrent):
     """Raise `InvalidInput` unless the network returns one value per action."""
-    shape = task.preprocessor.shape
     if recurrent and not isinstance(network, RecurrentQNetwork):
         raise InvalidInput(
             f"`network` of a recurrent agent must be a RecurrentQNetwork; received {network!r}."
         )
-    input_shape = {"observation": (None, *shape)} if recurrent else (None, *shape)
+    shape = task.preprocessor.batch_shape(None)
+    space: Any = task.observation_space
     try:
         if not network.built:
-            network.build(input_shape)
-        views = ops.zeros((2, *shape))
+            network.build({"observation": shape} if recurrent else shape)
+        views = task.preprocessor(np.zeros((2, *space.shape), space.dtype))
         if recurrent:
             inputs = {"observation": views, **network.initial_state(2)}
             values, _ = network(inputs, inputs.pop("memory"))
@@ -200,8 +199,8 @@ def _check_network(task, network, recurrent):
             values = network(views, training=False)
     except Exception as error:
         raise InvalidInput(
-            f"Network {network.name!r} cannot take preprocessed observations (B, "
-            f"{', '.join(map(str, shape))}): {error}"
+            f"Network {network.name!r} cannot take preprocessed observations of the shape {shape}: "
+            f"{error}"
         ) from error
     if tuple(values.shape) != (2, task.num_actions):
         raise InvalidInput(
@@ -406,14 +405,12 @@ def _finish(
     if "eval/success" in summary:
         summary["first_perfect"] = first_perfect_step(run.log.rows, levels)
     figures = draw()
-    space: Any = task.observation_space
     export = export_recurrent_policy if isinstance(agent, RecurrentDoubleDQN) else export_policy
     version = export(
         run.folder.export,
         agent.policy,
-        task.preprocessor,
-        space.shape,
-        space.dtype,
+        *task.raw_observation,
+        env_actions=task.env_actions,
         details={
             "environment": task.name,
             "action_names": list(task.action_names),

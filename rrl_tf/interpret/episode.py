@@ -14,6 +14,7 @@ import numpy as np
 from rrl_tf import viz
 from rrl_tf.envs import Task
 from rrl_tf.envs.checks import CheckedEnv
+from rrl_tf.envs.packing import with_channels
 from rrl_tf.interpret.tracing import PolicyTracer, figure_grid
 from rrl_tf.training.loggers import MetricsLog
 
@@ -218,6 +219,13 @@ def _view(task, env, observation):
     """Return the task's image of the view, or else a grey image of the observation's channel 0."""
     if task.view is not None:
         return task.view(env)
+    if task.preprocessor.packing is not None:
+        boxes, parts = (
+            task.preprocessor.packing.boxes,
+            task.preprocessor.packing.unpack(observation),
+        )
+        name = task.preprocessor.grid_part or next(iter(boxes))
+        observation = np.reshape(parts[name], with_channels(boxes[name]).shape)
     cells = np.asarray(observation)[..., 0].astype("float64")
     cells = cells if task.rows_first else cells.T
     cells = cells - min(0.0, cells.min())
