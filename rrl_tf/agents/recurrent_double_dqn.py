@@ -251,5 +251,5 @@ def _slice(steps: Any, memory: Any, begin: int, end: int | None) -> tuple[Any, A
 
     They are the inputs, the memory, and a mask of the steps at which an episode begins.
     """
-    inputs = {name: value[:, begin:end] for name, value in steps.items()}
+    inputs = tf.nest.map_structure(lambda value: value[:, begin:end], steps)
     return inputs, memory, inputs["previous_action"] < 0

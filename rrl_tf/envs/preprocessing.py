@@ -49,7 +49,7 @@ class Preprocessor:
     agent_feature: int | None = None
     parts: Mapping[str, Preprocessor] | None = None
     packing: Any = None
-    encode: Callable[[Any], Any] | None = None
+    encode: Any = None
 
     def __call__(self, observation: Any) -> Any:
         """Preprocess observations `(..., *raw)`."""

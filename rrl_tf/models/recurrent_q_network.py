@@ -269,7 +269,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         removed: Tensor | None = None,
     ) -> tuple[Any, ...]:
         self._check_inputs(inputs, memory, None, 1)
-        sequences = {name: ops.expand_dims(value, 1) for name, value in inputs.items()}
+        sequences = keras.tree.map_structure(lambda x: ops.expand_dims(x, 1), inputs)
         results = self._run(
             sequences, memory, None, training, return_attention_scores, return_gates, removed
         )
