@@ -37,7 +37,8 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf._arguments import array_of, finite, observation_parts, optional_positive_int
+from rrl_tf._arguments import array_of, finite, optional_positive_int
+from rrl_tf._observations import observation_parts
 from rrl_tf.errors import InvalidInput
 from serving.client.arrays import split_outputs
 

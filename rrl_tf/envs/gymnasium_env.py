@@ -11,7 +11,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import ReshapeObservation, TimeLimit
 from minigrid.minigrid_env import MiniGridEnv
 
-from rrl_tf._arguments import named_parts, optional_positive_int
+from rrl_tf._arguments import optional_positive_int
+from rrl_tf._observations import named_parts
 from rrl_tf.envs.minigrid_env import CompassObservation, MiniGridStateKey, minigrid_task
 from rrl_tf.envs.packing import Packing, PackObservation, packed_preprocessor, with_channels
 from rrl_tf.envs.preprocessing import as_float, one_hot, one_hot_vector, scaled

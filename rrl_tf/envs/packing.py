@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
-from rrl_tf._arguments import named_parts, observation_parts
+from rrl_tf._observations import named_parts, observation_parts
 from rrl_tf.envs.checks import ArrayCheck, name_of
 from rrl_tf.envs.preprocessing import Preprocessor
 from rrl_tf.errors import InvalidInput

@@ -127,7 +127,7 @@ def _all_actions(space):
     elif isinstance(space, MultiDiscrete):
         start, counts = space.start, space.nvec
     else:
-        start, counts = np.zeros(0), np.zeros(0)
+        start = counts = np.zeros(1)  # no combinations
     if counts.ndim != 1 or not 0 < math.prod(map(int, counts)) <= MOST_ACTIONS:
         raise InvalidInput(
             "the action space must be Discrete, or a MultiDiscrete or MultiBinary vector with at "

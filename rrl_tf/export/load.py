@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import array_of, batch_of, finite, observation_parts, path_of
+from rrl_tf._arguments import array_of, finite, path_of
+from rrl_tf._observations import batch_of, observation_parts
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.writer import newest_version

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf._arguments import batch_of, observation_parts
+from rrl_tf._observations import batch_of, observation_parts
 from serving.errors import ServingError
 
 #: The dtype of an array of strings.

@@ -34,8 +34,11 @@ class Walk(gymnasium.Env):
     metadata = {"render_modes": []}
 
     def __init__(self, observation_space=None, action_space=None, render_mode=None, told=False):
-        self.observation_space = observation_space or Box(-1, 1, (3,))
-        self.action_space = action_space or Discrete(2)
+        # MultiDiscrete has a length, which `or` would read.
+        self.observation_space = (
+            Box(-1, 1, (3,)) if observation_space is None else observation_space
+        )
+        self.action_space = Discrete(2) if action_space is None else action_space
         self.told = told
 
     def reset(self, *, seed=None, options=None):
