@@ -24,9 +24,9 @@ RESERVED = ("memory", "reward")
 class Packing:
     """Converts observations of any space to one array of bytes and back, without loss.
 
-    Environments, replay and recurrent agents then handle one array whose size is that of the
-    observation, whatever the dtypes of the parts are. Parts of a `Dict` have its keys as names;
-    those of a `Tuple` are `part_0`, `part_1`, ...; names of nested parts are joined by `_`.
+    Environments, replay and agents then handle one array, in which each part keeps its dtype. Parts
+    of a `Dict` have its keys as names; those of a `Tuple` are `part_0`, `part_1`, ...; names of
+    nested parts are joined by `_`.
 
     Args:
         space: `Dict`, `Tuple`, `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary`.
