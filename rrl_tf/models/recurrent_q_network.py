@@ -202,9 +202,12 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
     def _input_specs(self, shapes: Any) -> Any:
         # `unroll` builds the network with the shape of the observation only.
         observation = _observation(shapes)
-        leading = next(iter(_named(observation).values()))[:1]
-        rest = super()._input_specs(dict.fromkeys(INPUTS[1:], leading))
-        return {"observation": super()._input_specs(observation), **rest}
+        parts = _named(observation)
+        leading = next(iter(parts.values()))[:1]
+        specs = super()._input_specs({**parts, **dict.fromkeys(INPUTS[1:], leading)})
+        if isinstance(observation, Mapping):
+            specs["observation"] = {name: specs.pop(name) for name in parts}
+        return specs
 
     def _export_signature(self) -> list[Any]:
         memory = keras.InputSpec(self.variable_dtype, (None, self.memory_size), name="memory")

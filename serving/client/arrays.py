@@ -36,7 +36,7 @@ def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[dict[str, 
         )
 
     def as_array(name, value, dtype):
-        # The server rejects an array of another shape or dtype, so there is no check here.
+        # The server rejects an array of a wrong shape or dtype, so there is no check here.
         if isinstance(value, np.ndarray) and value.dtype != bool:
             return value
         return _exact_array(name, value, *inputs[name])

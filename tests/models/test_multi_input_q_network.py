@@ -110,3 +110,24 @@ def test_a_recurrent_network_unrolls_dicts_like_single_steps(grid_encoder):
 def test_wrong_encoders_raise(encoders, message):
     with pytest.raises(InvalidInput, match=message):
         MultiInputQNetwork(3, encoders).build(PREPROCESSOR.batch_shape(None))
+
+
+@pytest.mark.tf_only
+def test_a_recurrent_network_exports_dicts(tmp_path):
+    import tensorflow as tf
+
+    model = RecurrentQNetwork.from_preset(
+        "lstm", PREPROCESSOR, num_actions=3, core_arguments={"units": 4}
+    )
+    step = {
+        "observation": observation(),
+        "previous_action": np.array([-1, 2], "int32"),
+        "previous_reward": np.ones(2, "float32"),
+    }
+    memory = model.initial_memory(2)
+    expected, _ = model(step, memory)
+    model.export(tmp_path, verbose=False)
+    served = tf.saved_model.load(tmp_path).serve(
+        keras.tree.map_structure(tf.constant, step), memory
+    )
+    np.testing.assert_allclose(array(served[0]), array(expected), rtol=1e-5, atol=1e-6)
