@@ -219,13 +219,11 @@ def _view(task, env, observation):
     """Return the task's image of the view, or else a grey image of the observation's channel 0."""
     if task.view is not None:
         return task.view(env)
-    if task.preprocessor.packing is not None:
-        boxes, parts = (
-            task.preprocessor.packing.boxes,
-            task.preprocessor.packing.unpack(observation),
-        )
-        name = task.preprocessor.grid_part or next(iter(boxes))
-        observation = np.reshape(parts[name], with_channels(boxes[name]).shape)
+    packing = task.preprocessor.packing
+    if packing is not None:
+        name = task.preprocessor.grid_part or next(iter(packing.boxes))
+        shape = with_channels(packing.boxes[name]).shape
+        observation = np.reshape(packing.unpack(observation)[name], shape)
     cells = np.asarray(observation)[..., 0].astype("float64")
     cells = cells if task.rows_first else cells.T
     cells = cells - min(0.0, cells.min())

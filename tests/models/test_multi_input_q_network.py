@@ -127,7 +127,6 @@ def test_a_recurrent_network_exports_dicts(tmp_path):
     memory = model.initial_memory(2)
     expected, _ = model(step, memory)
     model.export(tmp_path, verbose=False)
-    served = tf.saved_model.load(tmp_path).serve(
-        keras.tree.map_structure(tf.constant, step), memory
-    )
+    loaded = tf.saved_model.load(tmp_path)
+    served = loaded.serve(keras.tree.map_structure(tf.constant, step), memory)
     np.testing.assert_allclose(array(served[0]), array(expected), rtol=1e-5, atol=1e-6)
