@@ -1,6 +1,6 @@
-"""The measurements behind the docs: `speed`, and `reproductions` of what agents learn.
+"""Measure what the docs report: `speed`, and in `reproductions` the results of training.
 
-`python -m benchmarks` lists all of them and runs each.
+`python -m benchmarks` lists all benchmarks and runs the one that is named.
 """
 
 from rrl_tf._tf_logging import interrupt_quietly, load_tensorflow

@@ -1,9 +1,9 @@
-"""A gRPC server that answers every request with the same bytes: the limit for `speed/serving`.
+"""Answer every gRPC request with the same bytes: an upper limit for `speed/serving`.
 
     python -m benchmarks.grpc_echo grpc://localhost:8500 8600
 
-Sends one request to the server at the address, and repeats its answer on the port, on the same
-gRPC stack.
+The script sends one request to the server at the address. Then it listens on the port and answers
+every request with the reply to that first request. It uses the same gRPC stack as the server.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 CPU time includes all threads of the process and depends little on the load of the machine. Wall
 time is the time that a user waits. The implementations take turns, so that a change in the
-machine's speed affects all of them. Tables show medians.
+machine's speed affects all of them. The tables show medians.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.tables import markdown_table, write_text
+from rrl_tf.training.devices import cpu
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 _PACKAGES = ("tensorflow", "keras", "torch", "numpy", "gymnasium", "minigrid")
@@ -48,12 +49,12 @@ def use_one_thread():
 
 
 def timed(function, calls, clock=time.process_time):
-    """Return the seconds of each of `calls` calls, after one that is not measured.
+    """Call a function `calls` times after a warm-up call, and return the seconds of each call.
 
     Args:
         function: function without arguments.
         calls: int, measured calls.
-        clock: function → seconds: `time.process_time` or `time.perf_counter`.
+        clock: function that returns seconds: `time.process_time` or `time.perf_counter`.
 
     Example:
         >>> len(timed(lambda: sum(range(1000)), calls=3))
@@ -68,11 +69,11 @@ def timed(function, calls, clock=time.process_time):
     return seconds
 
 
-def take_turns(sides, config, clock=time.process_time):
-    """Return the seconds of every call of functions that take turns.
+def take_turns(functions, config, clock=time.process_time):
+    """Measure functions in turns, and return the seconds of every call.
 
     Args:
-        sides: dict name → function.
+        functions: dict name → function.
         config: `Rounds`.
         clock: as for `timed`.
 
@@ -80,13 +81,13 @@ def take_turns(sides, config, clock=time.process_time):
         A dict name → array of `rounds * calls` seconds.
 
     Example:
-        >>> sides = {"a": lambda: sum(range(9)), "b": lambda: sum(range(999))}
-        >>> take_turns(sides, Rounds(rounds=2, calls=3))["a"].shape
+        >>> functions = {"a": lambda: sum(range(9)), "b": lambda: sum(range(999))}
+        >>> take_turns(functions, Rounds(rounds=2, calls=3))["a"].shape
         (6,)
     """
-    seconds = {name: [] for name in sides}
+    seconds = {name: [] for name in functions}
     for _ in range(config.rounds):
-        for name, function in sides.items():
+        for name, function in functions.items():
             seconds[name].extend(timed(function, config.calls, clock))
     return {name: np.array(values) for name, values in seconds.items()}
 
@@ -141,8 +142,8 @@ class Report:
 
 
 def machine():
-    """Return CPU, its vector and matrix instructions, load and versions, as a JSON-able dict."""
-    name, features = _cpu()
+    """Return a JSON-able dict of the CPU, its special instructions, the load and the versions."""
+    name, features = cpu()
     return {
         "cpu": name,
         "cores": os.cpu_count(),
@@ -156,17 +157,7 @@ def machine():
 
 def has_amx():
     """Return whether the CPU multiplies bfloat16 matrices in tiles."""
-    return {"amx_tile", "amx_bf16"} <= _cpu()[1]
-
-
-def _cpu():
-    """Return name and instruction sets of the CPU, no sets where /proc/cpuinfo is missing."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown CPU", set()
-    fields = dict(reversed([map(str.strip, line.split(":", 1)) for line in lines if ":" in line]))
-    return fields.get("model name", platform.machine()), set(fields.get("flags", "").split())
+    return {"amx_tile", "amx_bf16"} <= cpu()[1]
 
 
 def _version(package):

@@ -1,4 +1,4 @@
-"""Define a reproduction: training runs, and the tables and figures that a docs page shows of them.
+"""Define reproductions: training runs, and the tables and figures of their results in the docs.
 
 `docs/results/<page>/runs.json` holds the last evaluation of every run, one run per line, and
 `docs/results/<page>/curves.csv` the learning curves that the figures show, down-sampled. Tables
@@ -49,13 +49,13 @@ class Training:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def run(self, runs, name, seed, threads=1):
-        """Train in the run folder `runs/name`, or resume it; a finished run stays unchanged."""
+        """Train in the folder `runs/name`, or resume its run unless the run is finished."""
         arguments = [f"--preset={self.preset}", f"--seed={seed}", f"--runs={runs}", *self.options]
         runner.run_script(self.script, [*arguments, f"--name={name}"], threads)
 
 
 class Results:
-    """Evaluations and learning curves of the runs of one page.
+    """The evaluations and learning curves of all runs of one page.
 
     Args:
         folder: contains `runs.json` and `curves.csv`; a missing file counts as empty.
@@ -126,7 +126,7 @@ class Results:
 
 @dataclasses.dataclass(frozen=True)
 class Reproduction:
-    """The trainings of a docs page, and the tables and figures made from their results.
+    """The training runs of a docs page, and the tables and figures made from their results.
 
     Attributes:
         page: name of the folder in `docs/results`.
@@ -250,15 +250,15 @@ def save_figure(figure, path):
 
 
 def shrink(path, width=1300):
-    """Give a PNG file a palette and limit its width, in place; other files stay unchanged."""
+    """Reduce a PNG file to a palette and a maximum width, in place; do not change other files."""
     if path.suffix == ".png":
         image = Image.open(path).convert("RGB")
         image.thumbnail((width, 10 * width))
-        image.quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
+        image.quantize(256, Image.Quantize.MEDIANCUT).save(path, optimize=True)
 
 
 def spread(values, form=".1f", unit=""):
-    """Format the mean of the seeds, with their range if it is visible.
+    """Format the mean over seeds, and their range unless it is rounded to a single number.
 
     Example:
         >>> spread([90.0, 95.0], unit=" %")
@@ -275,7 +275,7 @@ def percent(evaluations, name, form=".1f"):
 
 
 def first_steps(steps):
-    """Format the step at which each seed reached something; `None` is a seed that never did."""
+    """Format the step at which each seed reached a goal; `None` is a seed that never did."""
     return ", ".join("never" if step is None else f"{step:,}" for step in steps)
 
 

@@ -1,4 +1,4 @@
-"""Training runs in separate processes, several at a time."""
+"""Run training scripts in separate processes, several at a time."""
 
 import concurrent.futures
 import contextlib
@@ -17,7 +17,7 @@ from rrl_tf.training.config import require_positive
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Which runs to train, and how many at a time."""
+    """Select the runs to train, and how many run at a time."""
 
     variants: tuple[str, ...] = ("*",)
     """Names of the variants, or shell patterns such as `memory-s7-*`."""
@@ -39,7 +39,7 @@ class Config:
 def train_all(train, wanted, jobs):
     """Call `train(*run)` for each wanted run, `jobs` of them at a time.
 
-    SIGTERM also terminates the trainings, which save a checkpoint first.
+    SIGTERM also terminates the child processes, which save a checkpoint first.
 
     Args:
         train: function that trains in a child process and returns when the child has ended.
@@ -96,7 +96,7 @@ def _exit_when_terminated():
 
 
 def _terminate_children(trainings):
-    """Terminate the trainings' processes, including one that is about to start."""
+    """Terminate the child processes, including one that is about to start."""
     terminated = set()
     while not all(training.done() for training in trainings):
         for child in set(psutil.Process().children()) - terminated:

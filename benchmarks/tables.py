@@ -1,4 +1,4 @@
-"""Markdown tables and files that appear only when they are complete."""
+"""Format Markdown tables, and write files that appear only when they are complete."""
 
 from rrl_tf.training.run_folder import atomic_file
 

@@ -1,4 +1,4 @@
-"""One training step of every task with new weights, on the current device."""
+"""Create a training step of every task, with new weights on the current device."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Agents of the training scripts with new weights: their speed does not depend on the weights."""
+"""Create agents of the training scripts with new weights, because speed does not depend on them."""
 
 from rrl_tf.agents import make_agent
 from train_scripts import train_box_world, train_doorkey

@@ -209,11 +209,11 @@ def stored_arrays(
 
     Args:
         part: name of the part, for the error message.
-        stored: dict name -> array; other names than the expected ones are ignored.
+        stored: dict name -> array; names that are not expected are ignored.
         expected: dict name -> (shape, dtype).
 
     Raises:
-        InvalidInput: if an array is missing, or has another shape or dtype, or contains nan.
+        InvalidInput: if an array is missing, or has a wrong shape or dtype, or contains nan.
     """
     for name, (shape, dtype) in expected.items():
         array = np.asarray(stored.get(name))

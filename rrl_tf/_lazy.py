@@ -1,4 +1,4 @@
-"""Define `lazy_attributes`, with which a package imports a module when a name of it is used."""
+"""Define `lazy_attributes`, which imports a module when one of its names is first used."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class _Session:
     def _as_batch(self, name, observation, dtype, shape):
         """Return the observations as a batch (B, ...), after a check of their shape.
 
-        Without the check, NumPy would broadcast an observation of another shape.
+        Without the check, NumPy would broadcast an observation of a wrong shape.
         """
         observation = array_of(name, observation, dtype)
         if self._single:
@@ -167,7 +167,7 @@ class MemorySession(_Session):
         Raises:
             ServingError: If the server does not reply. The code is INVALID_ARGUMENT if the memory
                 is from another policy or version, for example after a hot swap.
-            InvalidInput: If the observation has another shape, or a value is not finite. A policy
+            InvalidInput: If the observation has a wrong shape, or a value is not finite. A policy
                 in this process also raises it for a memory from another policy or version.
         """
         parts = observation_parts(observation, self._parts)
@@ -192,7 +192,7 @@ class MemorySession(_Session):
         to the memory of that session.
 
         Raises:
-            InvalidInput: If the new memory has another shape, or a value is not finite.
+            InvalidInput: If the new memory has a wrong shape, or a value is not finite.
         """
         return self._memory
 
@@ -298,7 +298,7 @@ class WindowSession(_Session):
 
         Raises:
             ServingError: If the server does not reply.
-            InvalidInput: If the observation has another shape, or a value is not finite.
+            InvalidInput: If the observation has a wrong shape, or a value is not finite.
         """
         dtype, (_, _, *shape) = self._inputs["states"]
         states = self._as_batch("observation", observation, dtype, shape)

@@ -1,4 +1,4 @@
-"""`rrl-train TASK ...`, or `python -m train_scripts TASK ...`: the training script of a task."""
+"""Run the training script of a task: `rrl-train TASK ...` or `python -m train_scripts TASK ...`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from train_scripts.command_line import program
 
 
 def main() -> None:
-    """Run the script of the task on the command line; without one, list all tasks."""
+    """Run the script of the task on the command line, or list all tasks if none is given."""
     files = sorted(pathlib.Path(__file__).parent.glob("train_*.py"))
     tasks = {file.stem.removeprefix("train_").replace("_", "-"): file for file in files}
     width = max(map(len, tasks))

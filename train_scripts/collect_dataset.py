@@ -31,7 +31,7 @@ from train_scripts import command_line, train_doorkey
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Environment, policies and folder of a recording."""
+    """Set the environment, the policies and the folder of a recording."""
 
     env: str = "DoorKey-5x5"
     """`DoorKey-NxN`, or the ID of a Gymnasium environment."""
@@ -40,7 +40,7 @@ class Config:
     one of its versions; or the `.npz` file of a dense policy. A policy must take an observation
     alone, so Decision Transformers and recurrent policies cannot record."""
     explorations: tuple[float, ...] = (0.05, 0.3, 0.6)
-    """Skill levels of every policy but `random`: fractions of random actions, or standard
+    """Skill levels of every policy except `random`: fractions of random actions, or standard
     deviations of the noise."""
     recipe: str = ""
     """A recipe of `rrl_tf.offline.recipes` with an environment, policies and explorations:
@@ -50,7 +50,8 @@ class Config:
     """Folder with `NAME.npz` for every policy of a recipe."""
     noise: Literal["random", "clipped", "tanh", "none"] | None = None
     """Exploration: `random` actions; for continuous actions normal noise, `clipped` to the bounds
-    or added before a `tanh`; or `none`. By default the recipe's, and without a recipe `random`."""
+    or added before a `tanh`; or `none`. By default that of the recipe or, without a recipe,
+    `random`."""
     episodes: int | None = None
     """Episodes of each policy at each skill level; by default 500 without a recipe."""
     steps: int | None = None
@@ -68,7 +69,7 @@ class Config:
         require_positive(self, "episodes", "steps")
         if self.episodes is not None and self.steps is not None:
             raise InvalidInput(
-                f"give either episodes or steps; received {self.episodes} and {self.steps}"
+                f"pass either episodes or steps; received {self.episodes} and {self.steps}"
             )
         if not self.policies:
             raise InvalidInput("`policies` must have at least one policy; received none")
@@ -83,7 +84,7 @@ class Config:
 
     @property
     def dataset_id(self) -> str:
-        """ID of the dataset, which differs between environments, recipes and noises."""
+        """ID of the dataset; by default built from the environment or recipe and the noise."""
         if self.dataset:
             return self.dataset
         if self.recipe:
@@ -98,7 +99,7 @@ class Config:
 
 
 def main(config: Config) -> pathlib.Path:
-    """Record episodes as a Minari dataset and return its folder; keep an existing recording."""
+    """Record episodes as a Minari dataset, unless this recording exists, and return its folder."""
     recipe = RECIPES.get(config.recipe)
     episodes, steps = config.episodes, config.steps
     if recipe:

@@ -1,4 +1,4 @@
-"""From nothing to a served agent: trains on DoorKey, draws attention, serves the policy, plays.
+"""Train an agent on DoorKey, draw its attention, serve its policy, and play through the server.
 
 make demo
 python -m train_scripts.demo --retrain
@@ -24,12 +24,12 @@ from train_scripts import command_line, train_doorkey
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Options of the demonstration."""
+    """Set the options of the demonstration."""
 
     retrain: bool = False
     """Delete the trained agent and train again."""
     episodes: int = 10
-    """Episodes played through the server, over each protocol."""
+    """Number of episodes that are played through the server over each protocol."""
     seed: int = 0
     """Seed of the training."""
 
@@ -38,7 +38,7 @@ class Config:
 
 
 def main(config: Config) -> None:
-    """Trains a relational agent on MiniGrid DoorKey, draws it, serves it and plays through it."""
+    """Train a relational agent on DoorKey, draw its attention, serve it, and play with it."""
     training = dataclasses.replace(train_doorkey.QUICK, name="demo", seed=config.seed)
     if config.retrain:
         shutil.rmtree(training.path, ignore_errors=True)

@@ -182,7 +182,7 @@ def without_path(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def cpu_minutes(metrics: pathlib.Path) -> str:
-    """Return the CPU time of a run as part of a sentence; empty if the log has none."""
+    """Return the CPU time of a run as part of a sentence, or "" if the log does not contain it."""
     rows = csv.DictReader(metrics.read_text().splitlines())
     minutes = [row["time/cpu_minutes"] for row in rows if row.get("time/cpu_minutes")]
     return f", {float(minutes[-1]):.0f} CPU minutes" if minutes else ""

@@ -1,4 +1,4 @@
-"""Trains a relational double DQN on Box-World, and tests it on other kinds of levels.
+"""Train a relational double DQN on Box-World, and test it on several kinds of new levels.
 
 python -m train_scripts.train_box_world                          # ours, 8x8, one to three boxes
 python -m train_scripts.train_box_world --network zambaldi       # the paper's architecture
@@ -8,25 +8,22 @@ python -m train_scripts.train_box_world --network convolutional  # no relations,
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import keras
-
+import rrl_tf
 from rrl_tf._arguments import natural, positive_int
-from rrl_tf.agents import train_double_dqn
 from rrl_tf.agents.config import DoubleDQNConfig
-from rrl_tf.agents.evaluation import NOISE, make_play
-from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
-from rrl_tf.interpret import draw_episode
-from rrl_tf.models import RelationalQNetwork, grid_q_network
-from rrl_tf.training import make_replicas
 from train_scripts import command_line
+from train_scripts.network_config import NetworkConfig
+
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(DoubleDQNConfig):
-    """Options of a run. A step is an environment step, over all environments."""
+class Config(NetworkConfig, DoubleDQNConfig):
+    """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/box_world"
     size: int = 8
@@ -36,11 +33,11 @@ class Config(DoubleDQNConfig):
     distractors: int = 2
     """Maximum number of distractor branches."""
     distractor_length: int = 1
-    """Boxes of a distractor branch."""
+    """Number of boxes in a distractor branch."""
     max_steps: int = 120
     """Time limit of an episode."""
     pool: int = 100_000
-    """Levels drawn in advance with `--loop graph`."""
+    """Number of levels that are drawn in advance with `--loop graph`."""
     network: Literal["fast", "fast-relative", "zambaldi", "book", "convolutional"] = "fast"
     """Architecture of `RelationalQNetwork`, or a convolutional network."""
 
@@ -56,7 +53,7 @@ BOX_WORLD = Config(
     use_return_lower_bound=True,  # Box-World is deterministic
     steps=3_000_000,
     num_envs=128,
-    updates_per_step=1 / 64,  # few large updates: steps cost little here, and levels are many
+    updates_per_step=1 / 64,  # few large updates, because steps are cheap and there are many levels
     batch_size=128,
     replay_capacity=800_000,
     learning_starts=20_000,
@@ -84,26 +81,32 @@ PRESETS = {
         epsilon_steps=100_000,
     ),
 }
+ABOUT = {
+    "box-world": "8x8 rooms, one to three boxes on the way to the gem",
+    "one-box": "8x8 rooms with one box, for a first try",
+}
 KINDS = ("new levels", "held-out pairs", "one box longer")
 """Kinds of levels in the final evaluation."""
 
 
 def main(config: Config):
-    """Trains a relational double DQN on Box-World; the same command again resumes."""
-    replicas = make_replicas(config, config.batch_size)
+    """Train a relational double DQN on Box-World. Repeat the command to resume the run."""
+    import keras
+
+    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(
+    return rrl_tf.agents.train_double_dqn(
         task,
         make_network(config, task),
         config,
         replicas,
-        draw_episode=draw_episode,
+        draw_episode=rrl_tf.interpret.draw_episode,
         extra_evaluation=lambda agent: {"generalization": generalization(agent, config)},
     )
 
 
-def make_task(config: Config, **changes: Any) -> Task:
+def make_task(config: Config, **changes: Any) -> rrl_tf.envs.Task:
     """Return the task of a configuration; training never shows the held-out pairs of colours.
 
     Raises:
@@ -112,20 +115,22 @@ def make_task(config: Config, **changes: Any) -> Task:
     positive_int("boxes", config.boxes)
     natural("distractors", config.distractors)
     arguments: dict[str, Any] = {
-        # All numbers of boxes from the start: with one lock no colours need to be compared.
+        # Levels of all lengths from the start, because one lock requires no comparison of colours.
         "levels": [(tuple(range(1, config.boxes + 1)), tuple(range(config.distractors + 1)))],
         "distractor_length": config.distractor_length,
         "max_steps": config.max_steps,
         "pool": config.pool,
     }
-    return box_world_task(config.size, **arguments | changes)
+    return rrl_tf.envs.box_world_task(config.size, **arguments | changes)
 
 
-def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
+def make_network(config: Config, task: rrl_tf.envs.Task, **overrides: Any) -> keras.Model:
     """Return a Q network with new weights; `overrides` are arguments of a relational one."""
+    sizes = config.network_sizes(config.network != "convolutional")
     if config.network == "convolutional":
         # As many parameters as `fast`.
-        return grid_q_network(task.num_actions, (32, 32, 32, 8), (152,), dtype=config.dtype)
+        make = rrl_tf.models.grid_q_network
+        return make(task.num_actions, (32, 32, 32, 8), (152,), dtype=config.dtype)
     arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
     if config.network == "fast":
         arguments |= {
@@ -135,9 +140,10 @@ def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
             "conv_kernel_size": 2,
             "conv_padding": "top_left",
             "conv_activation": None,
-            # Without coordinates the way to a cell is learned for all cells at once.
+            # With coordinates, the direction to a cell is learned for all cells at once.
             "coordinates": {},
-            # From a lock to the key behind it, to its lock, and so on: a round per box, plus one.
+            # Attention goes from a lock to the key behind it, to the lock of this key, and so on.
+            # This needs a round per box, plus one.
             "num_rounds": 4,
             "block": {
                 "key_size": 32,
@@ -149,8 +155,9 @@ def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
             "hidden_units": (128,),
             "max_entities": max_entities(config),
         }
-    return RelationalQNetwork.from_preset(
-        config.network, task.preprocessor, **arguments | overrides
+    block = {**arguments.get("block", {}), **sizes.get("block", {})}
+    return rrl_tf.models.RelationalQNetwork.from_preset(
+        config.network, task.preprocessor, **arguments | sizes | {"block": block} | overrides
     )
 
 
@@ -170,6 +177,8 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
 
     A kind whose boxes do not fit into the room is skipped.
     """
+    from rrl_tf.agents.evaluation import NOISE, make_play
+
     changes: list[dict[str, Any]] = [
         {},
         {"test_part": "test"},
@@ -194,4 +203,4 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="box-world")
+    command_line.run_preset(main, PRESETS, default="box-world", about=ABOUT)

@@ -38,7 +38,7 @@ from train_scripts import collect_dataset, command_line
 
 @dataclasses.dataclass(frozen=True)
 class Config(DecisionTransformerConfig):
-    """Hyper-parameters of the training, the data and the network."""
+    """Set the hyper-parameters of the training, the data and the network."""
 
     preset: str = "doorkey"
     runs: str = "runs/decision_transformer"
@@ -57,14 +57,14 @@ class Config(DecisionTransformerConfig):
     model: Literal["decision_transformer", "behavior_cloning"] = "decision_transformer"
     return_conditioned: bool = False
     """Whether behavior cloning reads returns; a Decision Transformer always does."""
-    network: str = "fast"
+    network: Literal["fast", "min-dt", "paper"] = "fast"
     """Architecture of `DecisionTransformer`."""
     width: int = 64
     """Size of a token."""
     num_blocks: int = 2
     num_heads: int = 1
     context_length: int = 10
-    """Steps of a window; behavior cloning reads one."""
+    """Number of steps in a window; behavior cloning reads one."""
     positions: Literal["episode", "window"] = "episode"
     """Position embedding of a Decision Transformer: the time step in the episode, as in the
     originals, or the position in the window."""
@@ -73,9 +73,9 @@ class Config(DecisionTransformerConfig):
     """Model of continuous actions: a point with a squared error, or the mean of normal noise that
     was clipped at the bounds, by its likelihood. Discrete actions are always categorical."""
     members: int = 1
-    """Networks of behavior cloning that train side by side; the policy is their mean."""
+    """Number of networks in behavior cloning, which train together; the policy is their mean."""
     noise_scale: float = 1.0
-    """Scale of the clipped noise over which played actions are averaged."""
+    """Scale of the clipped noise; the played action is the mean over this noise."""
 
     fine_tune: int = dataclasses.field(default=0, metadata=MUTABLE)
     """Environment steps of online fine-tuning after the training. Fine-tuning is a separate run,
@@ -110,7 +110,7 @@ class Config(DecisionTransformerConfig):
 
     @property
     def default_name(self) -> str:
-        """The preset, other data than the preset's, and the seed."""
+        """The preset, the data if they are not the preset's, and the seed."""
         source = self.data.rstrip("/").replace("\\", "/").split(":")[-1]
         words = "-".join(part for part in source.split("/")[-2:] if part)
         is_own = self.data == PRESETS.get(self.preset, DOORKEY).data
@@ -118,7 +118,7 @@ class Config(DecisionTransformerConfig):
 
 
 TRANSFORMER_FIELDS = ("network", "width", "num_blocks", "num_heads", "positions")
-"""Fields without an effect on behavior cloning."""
+"""Fields that have no effect on behavior cloning."""
 MAX_RETURN_SCALE = 1000.0
 RECORDED = {
     "doorkey": collect_dataset.Config(),
@@ -235,9 +235,28 @@ PRESETS = {
     "transformer": TRANSFORMER,
 }
 
+ABOUT = {
+    "doorkey": "DoorKey-5x5, recorded on first use",
+    "doorkey-bc": "behavior cloning on the same data",
+    "pendulum": "Pendulum, recorded on first use; the default with --data pendulum",
+    "cartpole": "CartPole, recorded on first use; the default with --data cartpole",
+    "fast": "any data of vectors; the default with --data",
+    "min-dt": "min-decision-transformer's architecture and settings",
+    "paper": "the settings of the Decision Transformer paper",
+    "bc": "behavior cloning",
+    "bc-10": "behavior cloning on the best 10 % of the steps",
+    "dense": "dense layers that read the return, weighted by advantage",
+    "transformer": "a Decision Transformer with the loss and the sampling of dense",
+}
+
+
+def preset_of(data: str) -> str:
+    """Return the preset for `--data` without `--preset`."""
+    return data if data in PRESETS else "fast"
+
 
 def main(config: Config) -> Run:
-    """Train a Decision Transformer on recorded episodes; the same command resumes."""
+    """Train a Decision Transformer on recorded episodes. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     data = load(config)
     if config.fine_tune and data.make_env is None:
@@ -330,4 +349,4 @@ def make_network(
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="doorkey")
+    command_line.run_preset(main, PRESETS, "doorkey", ABOUT, {"data": preset_of})

@@ -1,4 +1,4 @@
-"""Trains a double DQN on any Gymnasium environment with discrete actions.
+"""Train a double DQN on any Gymnasium environment with discrete actions.
 
 python -m train_scripts.train_dqn --env CartPole-v1
 python -m train_scripts.train_dqn --env MiniGrid-KeyCorridorS3R1-v0
@@ -9,38 +9,30 @@ python -m train_scripts.train_dqn --env my_module:MyEnv-v0   # my_module.py regi
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-import keras
-
+import rrl_tf
 from rrl_tf._arguments import one_of
-from rrl_tf.agents import train_double_dqn
 from rrl_tf.agents.config import DoubleDQNConfig
-from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
-from rrl_tf.interpret import draw_episode
-from rrl_tf.models import (
-    MultiInputQNetwork,
-    RelationalQNetwork,
-    convolutional_q_network,
-    dense_q_network,
-)
-from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
-from rrl_tf.models.encoders import SMALLEST_PICTURE
-from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from train_scripts import command_line
+from train_scripts.network_config import NetworkConfig
 
-NETWORKS = ("dense", "convolutional", *RELATIONAL_Q_NETWORK)
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
+
+NETWORKS = ("dense", "convolutional", "book", "zambaldi", "fast", "fast-relative", "atari")
 
 
 @dataclasses.dataclass(frozen=True)
 class GymnasiumConfig:
-    """The environment, and properties that it does not report itself."""
+    """Set the environment, and properties that the environment does not report itself."""
 
     env: str = ""
     """Id of the environment, `Name-v0` or `module:Name-v0`."""
     test_env: str = ""
-    """Id of the environment for evaluation, if it is another one."""
+    """Id of the environment for evaluation, if it differs from `env`."""
     success_return: float | None = None
     """Minimum return of a success, if the environment does not report success; by default its
     registered threshold, and any reward in MiniGrid."""
@@ -58,8 +50,8 @@ class GymnasiumConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(GymnasiumConfig, DoubleDQNConfig):
-    """Options of a run. A step is an environment step, over all environments."""
+class Config(NetworkConfig, GymnasiumConfig, DoubleDQNConfig):
+    """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/dqn"
     discount: float = 0.99
@@ -71,8 +63,9 @@ class Config(GymnasiumConfig, DoubleDQNConfig):
     evaluation_episodes: int = 100
     evaluate_every: int = 2500
     network: str = ""
-    """dense, convolutional, or an architecture of `RelationalQNetwork`; by default relational for
-    grids, convolutional for pictures and dense for vectors."""
+    """dense, convolutional, or an architecture of `RelationalQNetwork`: book, zambaldi, fast,
+    fast-relative or atari; by default relational for grids, convolutional for pictures and dense
+    for vectors."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,9 +82,11 @@ class Config(GymnasiumConfig, DoubleDQNConfig):
 
 
 def main(config: Config):
-    """Trains a double DQN on any Gymnasium environment; the same command again resumes."""
-    replicas = make_replicas(config, config.batch_size)
-    task = gymnasium_task(
+    """Train a double DQN on any Gymnasium environment. Repeat the command to resume the run."""
+    import keras
+
+    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
+    task = rrl_tf.envs.gymnasium_task(
         config.env,
         test_env=config.test_env or None,
         success_return=config.success_return,
@@ -100,32 +95,38 @@ def main(config: Config):
         actions=config.actions,
     )
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(
-        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    return rrl_tf.agents.train_double_dqn(
+        *(task, make_network(config, task), config, replicas),
+        draw_episode=rrl_tf.interpret.draw_episode,
     )
 
 
-def make_network(config: Config, task: Task) -> keras.Model:
+def make_network(config: Config, task: rrl_tf.envs.Task) -> keras.Model:
     """Return a Q network with new weights, by default one that fits the observations."""
     if task.preprocessor.parts:
         name = one_of("network", config.network or "fast", NETWORKS)
-        arguments = {"num_actions": task.num_actions, "dtype": config.dtype}
-        return MultiInputQNetwork.for_preprocessor(task.preprocessor, name, **arguments)
+        sizes = config.network_sizes(name not in ("dense", "convolutional"))
+        arguments = {"num_actions": task.num_actions, "dtype": config.dtype, **sizes}
+        return rrl_tf.models.MultiInputQNetwork.for_preprocessor(
+            task.preprocessor, name, **arguments
+        )
     shape = task.preprocessor.shape
     is_grid = len(shape) == 3
-    fitting = "convolutional" if is_grid and min(shape[:2]) >= SMALLEST_PICTURE else "fast"
+    is_picture = is_grid and min(shape[:2]) >= rrl_tf.models.encoders.SMALLEST_PICTURE
+    fitting = "convolutional" if is_picture else "fast"
     name = one_of("network", config.network or (fitting if is_grid else "dense"), NETWORKS)
+    sizes = config.network_sizes(name not in ("dense", "convolutional"))
     if name == "dense":
-        return dense_q_network(task.num_actions, dtype=config.dtype)
+        return rrl_tf.models.dense_q_network(task.num_actions, dtype=config.dtype)
     if name == "convolutional":
-        return convolutional_q_network(task.num_actions, dtype=config.dtype)
+        return rrl_tf.models.convolutional_q_network(task.num_actions, dtype=config.dtype)
     if not is_grid:
         raise InvalidInput(
             f"network {name!r} takes grids (height, width, features); received observations of "
             f"shape {shape}"
         )
-    return RelationalQNetwork.from_preset(
-        name, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype
+    return rrl_tf.models.RelationalQNetwork.from_preset(
+        name, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype, **sizes
     )
 
 

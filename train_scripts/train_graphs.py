@@ -1,4 +1,4 @@
-"""Trains relations along the edges of small graphs, and tests them on graphs twice as large.
+"""Train attention along the edges of small graphs, and test it on graphs twice as large.
 
 python -m train_scripts.train_graphs                         # attention along the edges
 python -m train_scripts.train_graphs --preset without-edges  # every node attends to every node
@@ -26,13 +26,13 @@ TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
 
 @dataclasses.dataclass(frozen=True)
 class Config(SupervisedConfig):
-    """Options of a run. A step is one update."""
+    """Set the options of a run. A step is one update."""
 
     runs: str = "runs/graphs"
     edges: bool = True
-    """Attend along the edges; otherwise from every node to every node, without the edges."""
+    """Attend along the edges; otherwise, every node attends to every node."""
     num_nodes: int = 12
-    """Nodes of the graphs in training; the test has graphs of twice as many."""
+    """Number of nodes of a graph in training; test graphs have this number and twice as many."""
     neighbors: tuple[float, float] = (1.0, 2.0)
     """Smallest and largest mean number of neighbours of a node."""
     width: int = 32
@@ -42,9 +42,9 @@ class Config(SupervisedConfig):
     key_size: int = 16
     """Size of a head's queries and keys."""
     num_rounds: int = 12
-    """Rounds of message passing with the same weights; twice as many on graphs twice as large."""
+    """Number of rounds, which share their weights; twice as many on graphs twice as large."""
     test_graphs: int = 2000
-    """Graphs of each size for the final evaluation; a quarter of them for `eval/` in the log."""
+    """Number of graphs of each size in the final evaluation; `eval/` uses a quarter of it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,10 +65,14 @@ PRESETS = {
     "fast": FAST,
     "without-edges": dataclasses.replace(FAST, preset="without-edges", edges=False),
 }
+ABOUT = {
+    "fast": "attention along the edges",
+    "without-edges": "every node attends to every node",
+}
 
 
 def main(config: Config) -> FitRun:
-    """Trains message passing on small graphs; the same command again resumes."""
+    """Train message passing on small graphs. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     keras.utils.set_random_seed(config.seed)
     data = RandomGraphs(
@@ -102,9 +106,10 @@ def main(config: Config) -> FitRun:
 
 
 def make_network(config: Config, num_rounds: int) -> keras.Model:
-    """Return a model of nodes `(B, N, 2)` and edges `(B, N, N)`, any N, to logits `(B, N, 2)`.
+    """Return a model that maps nodes `(B, N, 2)` and edges `(B, N, N)` to logits `(B, N, 2)`.
 
-    The rounds share their weights, so the weights fit a network of any number of rounds.
+    N can be any number. The rounds share their weights, so the weights fit a network of any number
+    of rounds.
     """
     nodes = keras.Input((None, 2), name="nodes")
     edges = keras.Input((None, None), dtype="bool", name="edges")
@@ -144,9 +149,9 @@ def is_right(model: keras.Model, graphs: Graphs) -> np.ndarray:
 def trace_rounds(
     model: keras.Model, graph: Graphs, edges: bool, num_rounds: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return each round's attention `(H, N, N)` on one graph, and the answer of its nodes after it.
+    """Return, for each round, the attention `(H, N, N)` on one graph and the nodes' answers.
 
-    The answer is the probability `(N,)` that a node is connected to the marked node.
+    An answer is the probability that the node is connected to the marked node, `(N,)`.
     """
     block, head = model.get_layer("rounds").block, model.get_layer("head")
     x, rounds = model.get_layer("node")(graph.nodes), []
@@ -173,7 +178,9 @@ def attention_figures(model: keras.Model, graphs: Graphs, config: Config) -> dic
 
 
 def floor(graphs: Graphs) -> float:
-    """Return the best accuracy without the edges: yes for the marked node, one answer for the rest.
+    """Return the accuracy of the best guess without the edges.
+
+    This guess is "connected" for the marked node, and the more frequent answer for all others.
 
     Example:
         >>> edges = np.zeros((1, 4, 4), bool)
@@ -217,4 +224,4 @@ def finish(run: FitRun) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", about=ABOUT)

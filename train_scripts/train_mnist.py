@@ -1,4 +1,4 @@
-"""Trains a classifier of MNIST digits: relations, convolutions, attention on patches, dense layers.
+"""Train a classifier of MNIST digits: relational, convolutional, patch attention or dense.
 
 python -m train_scripts.train_mnist                         # ours, on perturbed digits
 python -m train_scripts.train_mnist --preset book           # the book's relational module
@@ -51,7 +51,7 @@ ATTENDING = RelationalClassifier, PatchAttentionClassifier
 
 @dataclasses.dataclass(frozen=True)
 class Config(SupervisedConfig):
-    """Options of a run. A step is one update."""
+    """Set the options of a run. A step is one update."""
 
     runs: str = "runs/mnist"
     data: str | None = dataclasses.field(default=None, metadata=MUTABLE)
@@ -64,7 +64,7 @@ class Config(SupervisedConfig):
     """Architecture of that classifier."""
 
     perturbed: bool = True
-    """Perturb the digits in training and in the test, by shifts, rotations and white pixels."""
+    """Perturb the digits in training and in the test with shifts, rotations and white pixels."""
     shift: int = 6
     """Largest shift in pixels, along either axis."""
     rotation: int = 30
@@ -116,10 +116,18 @@ PRESETS = {
     "patch-mnist": PATCHES,
     "patch-mnist-mlp": dataclasses.replace(PATCHES, preset="patch-mnist-mlp", model="mlp"),
 }
+ABOUT = {
+    "fast": "ours, on perturbed digits",
+    "fast-long": "the same with six times the updates",
+    "book": "the book's relational module",
+    "book-cnn": "the book's convolutional baseline",
+    "patch-mnist": "the blog's attention between patches, on clean digits",
+    "patch-mnist-mlp": "the blog's dense baseline",
+}
 
 
 def main(config: Config) -> FitRun:
-    """Trains a classifier of MNIST digits; the same command again resumes."""
+    """Train a classifier of MNIST digits. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     splits = load_mnist(config.data)
     training, validation = held_out(splits["train"], config.held_out)
@@ -198,7 +206,7 @@ def make_model(config: Config) -> keras.Model:
 
 
 def perturbations(config: Config) -> dict[str, Callable[..., Any]]:
-    """Return the functions of (images, seed) that every model is tested with."""
+    """Return the functions of (images, seed) with which every model is tested."""
     perturbed = Perturbation(config.shift, config.rotation, config.spots)
     return {"perturbed": perturbed, "clean": clean}
 
@@ -241,4 +249,4 @@ def attention_figures(model: keras.Model, images: Any, labels: np.ndarray) -> di
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", about=ABOUT)

@@ -1,4 +1,4 @@
-"""Trains a memory to find the n-th farthest of some vectors from one of them.
+"""Train a memory to find which of several vectors is the n-th farthest from one of them.
 
 python -m train_scripts.train_nth_farthest                     # the Relational Memory Core
 python -m train_scripts.train_nth_farthest --preset fast-lstm  # an LSTM with as many parameters
@@ -29,14 +29,14 @@ EVALUATION_SEED = 2**32 - 1
 
 @dataclasses.dataclass(frozen=True)
 class Config(SupervisedConfig):
-    """Options of a run. A step is one update."""
+    """Set the options of a run. A step is one update."""
 
     runs: str = "runs/nth_farthest"
     network: str = "fast"
     """Architecture of `MemorySequenceClassifier`."""
 
     num_vectors: int = 4
-    """Vectors in a question, and possible answers."""
+    """Number of vectors in a question, and of possible answers."""
     dimension: int = 4
     """Size of a vector."""
     order: Literal["paper", "sonnet"] = "paper"
@@ -45,12 +45,12 @@ class Config(SupervisedConfig):
     """A curriculum from easy to hard: pairs of the number of vectors and the number of their
     components that differ. The whole task follows the last stage; empty trains on it alone."""
     stage_passed: float = 0.3
-    """Accuracy in a log entry that passes a stage, on a scale where 0 is guessing without geometry
-    and 1 is perfect."""
+    """Accuracy in a log entry that passes a stage, on a scale from 0 for *no geometry* to 1 for
+    only correct answers."""
     stage_rows: int = 15
     """Number of log entries after which a stage ends even if it is not passed."""
     evaluation_questions: int = 20_000
-    """Questions of the whole task, the same for every run. They are evaluated at checkpoints."""
+    """Number of questions of the whole task, for every evaluation at a checkpoint in every run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,10 +100,17 @@ PRESETS = {
     for task in (FAST, FIVE, PAPER)
     for core in ("", "-lstm", "-transformer")
 }
+SIZES = {
+    "fast": "four vectors of 4 numbers",
+    "five": "five vectors of 4 numbers",
+    "paper": "eight vectors of 16 numbers, for a GPU",
+}
+CORES = {"": "a Relational Memory", "-lstm": "an LSTM", "-transformer": "a causal transformer"}
+ABOUT = {f"{size}{core}": f"{CORES[core]} on {SIZES[size]}" for size in SIZES for core in CORES}
 
 
 def main(config: Config) -> FitRun:
-    """Trains a memory on the Nth farthest task; the same command again resumes."""
+    """Train a memory on the Nth farthest task. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     questions = evaluation_questions(config)
     data = training_questions(config)
@@ -122,7 +129,7 @@ def main(config: Config) -> FitRun:
             data,
             validation_data=questions,
             validation_batch_size=2000,
-            validation_freq=config.checkpoint_every // config.log_every,
+            validation_freq=max(1, config.checkpoint_every // config.log_every),
             callbacks=[
                 RaiseStage(run.log, data, config),
                 LogFigures(run.log, lambda m: attention_figures(m, config), config.draw_every),
@@ -133,9 +140,10 @@ def main(config: Config) -> FitRun:
 
 
 class RaiseStage(keras.callbacks.Callback):
-    """Moves to the next stage of the curriculum when the log shows that one is passed.
+    """Move to the next stage of the curriculum when the log shows that the current stage is passed.
 
-    It always reads the whole log, so a resumed run has the stage of the interrupted one.
+    The callback always reads the whole log, so a resumed run continues at the stage of the
+    interrupted run.
     """
 
     def __init__(self, log: MetricsLog, data: NthFarthest, config: Config) -> None:
@@ -148,7 +156,8 @@ class RaiseStage(keras.callbacks.Callback):
         for row in self._log.rows:
             rows += 1
             vectors = self._data.stages[stage][0] or self._data.num_vectors
-            # The accuracy of knowing that the last rank is vector m, and guessing the rest.
+            # The accuracy of a model that knows that the last rank is vector m, and guesses
+            # otherwise.
             floor = 2 / vectors
             passed = row["train/accuracy"] >= floor + self._config.stage_passed * (1 - floor)
             if passed or rows == self._config.stage_rows:
@@ -265,4 +274,4 @@ def vector_names(config: Config, sequence: np.ndarray, answer: int) -> list[str]
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", about=ABOUT)

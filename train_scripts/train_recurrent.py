@@ -1,4 +1,4 @@
-"""Trains a recurrent double DQN, R2D2, on MiniGrid or any Gymnasium environment.
+"""Train a recurrent double DQN, R2D2, on MiniGrid or any Gymnasium environment.
 
 Comparison is our own environment: the agent sees two objects one after the other and compares them.
 
@@ -8,59 +8,57 @@ python -m train_scripts.train_recurrent --preset doorkey-8x8     # 5, 6, 8; test
 python -m train_scripts.train_recurrent --preset doorkey-16x16
 python -m train_scripts.train_recurrent --preset comparison
 python -m train_scripts.train_recurrent --network relational-memory-entities --name entities
-python -m train_scripts.train_recurrent --preset gymnasium --env my_module:MyEnv-v0
+python -m train_scripts.train_recurrent --env my_module:MyEnv-v0
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
 from typing import Any, Literal
 
-import keras
-
+import rrl_tf
 from rrl_tf._arguments import one_of
-from rrl_tf.agents import train_double_dqn
 from rrl_tf.agents.config import RecurrentDoubleDQNConfig
-from rrl_tf.envs import (
-    Task,
-    comparison_task,
-    doorkey_task,
-    gymnasium_task,
-    key_corridor_task,
-    memory_task,
-)
-from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.errors import InvalidInput
-from rrl_tf.interpret import draw_episode
-from rrl_tf.models import RecurrentQNetwork
-from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
-from rrl_tf.training import make_replicas
 from train_scripts import command_line
+from train_scripts.network_config import NetworkConfig
 from train_scripts.train_dqn import GymnasiumConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
-    """Options of a run. A step is an environment step, over all environments."""
+class Config(NetworkConfig, GymnasiumConfig, RecurrentDoubleDQNConfig):
+    """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/recurrent"
     environment: Literal["memory", "doorkey", "key_corridor", "comparison", "gymnasium"] = "memory"
-    """MiniGrid's Memory, DoorKey or KeyCorridor, two objects to compare, or the one in `env`."""
+    """MiniGrid's Memory, DoorKey or KeyCorridor; Comparison; or the environment in `env`."""
     sizes: tuple[int, ...] = (7,)
     """Sides of the grid, widths of Comparison, or rows of KeyCorridor's rooms: a curriculum from
     first to last; the last one is evaluated."""
     held_out: bool = False
-    """Keep a third of the last size's layouts for evaluation; for Memory, of the lengths."""
+    """Hold out a third of the last size's layouts for evaluation; for Memory, of its lengths."""
     held_out_seed: int = 0
     """Seed that selects this third."""
     random_length: bool = False
     """Memory: draw the length of the hallway, in the last size."""
-    network: str = "lstm-dense"
-    """Architecture of `RecurrentQNetwork`: lstm, lstm-long, relational-memory,
-    relational-memory-long, window or none, each with related cells or, as lstm-dense, with dense
-    layers; or relational-memory-entities."""
+    network: Literal[
+        "lstm",
+        "lstm-dense",
+        "lstm-long",
+        "lstm-long-dense",
+        "relational-memory",
+        "relational-memory-dense",
+        "relational-memory-entities",
+        "relational-memory-long",
+        "relational-memory-long-dense",
+        "window",
+        "window-dense",
+        "none",
+        "none-dense",
+    ] = "lstm-dense"
+    """Architecture of `RecurrentQNetwork`: a memory that reads related cells or, as lstm-dense, two
+    dense layers."""
     hidden_activation: Literal["relu", "leaky_relu"] = "relu"
     """Activation after the memory. With rare rewards all units of a ReLU may become inactive."""
     bound_entities: bool = False
@@ -74,13 +72,6 @@ class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
         return f"{self.env_name}-seed{self.seed}" if self.env else super().default_name
 
 
-TASKS: dict[str, Callable[..., Task]] = {
-    "memory": memory_task,
-    "doorkey": doorkey_task,
-    "key_corridor": key_corridor_task,
-    "comparison": comparison_task,
-    "gymnasium": gymnasium_task,
-}
 OPTIONS = (
     *("held_out", "held_out_seed", "random_length"),
     *(field.name for field in dataclasses.fields(GymnasiumConfig)),
@@ -93,7 +84,7 @@ MEMORY = Config(
 MEMORY_S17 = dataclasses.replace(
     MEMORY,
     preset="memory-s17",
-    sizes=(7, 9, 11, 13, 15, 17),  # in steps of two, which the memory generalises to
+    sizes=(7, 9, 11, 13, 15, 17),  # small steps, to which the memory generalises
     network="lstm-long-dense",
     unroll_length=24,
     steps=400_000,
@@ -143,7 +134,7 @@ PRESETS = {
         preset="doorkey-8x8",
         sizes=(5, 6, 8),
         network="lstm-long",  # a little better than `lstm`, see docs/experiments/memory_results.md
-        bound_entities=False,  # from 8x8 on a whole view can be in sight
+        bound_entities=False,  # from 8x8 on, all cells of a view can be visible
         steps=100_000,
         updates_per_step=0.125,
         learning_rate_updates=12_000,
@@ -190,18 +181,33 @@ PRESETS = {
     ),
 }
 
+ABOUT = {
+    "memory-s7": "MiniGrid-MemoryS7, for a first try",
+    "memory-s17": "MiniGrid-MemoryS17, by a curriculum of hallways",
+    "memory-s17-random": "MiniGrid-MemoryS17Random, hallways of random length",
+    "comparison": "our own task: compare two objects seen one after the other",
+    "doorkey-6x6": "DoorKey 5x5, then 6x6; evaluated on new layouts",
+    "doorkey-8x8": "DoorKey up to 8x8; evaluated on new layouts",
+    "doorkey-16x16": "DoorKey up to 16x16",
+    "key-corridor-s3r3": "MiniGrid-KeyCorridorS3R3, by a curriculum of rooms",
+    "gymnasium": "any environment; the default with --env",
+}
+
 
 def main(config: Config):
-    """Trains a recurrent double DQN; the same command again resumes."""
-    replicas = make_replicas(config, config.batch_size)
+    """Train a recurrent double DQN. Repeat the command to resume the run."""
+    import keras
+
+    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(
-        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    return rrl_tf.agents.train_double_dqn(
+        *(task, make_network(config, task), config, replicas),
+        draw_episode=rrl_tf.interpret.draw_episode,
     )
 
 
-def make_task(config: Config) -> Task:
+def make_task(config: Config) -> rrl_tf.envs.Task:
     """Return the task of a configuration.
 
     Raises:
@@ -212,7 +218,7 @@ def make_task(config: Config) -> Task:
             "--preset gymnasium needs --env and an id such as CartPole-v1; received "
             f"env {config.env!r} and environment {config.environment!r}"
         )
-    make = TASKS[config.environment]
+    make = getattr(rrl_tf.envs, f"{config.environment}_task")
     parameters = inspect.signature(make).parameters
     options = {name: getattr(config, name) for name in OPTIONS}
     for name, value in options.items():
@@ -224,12 +230,15 @@ def make_task(config: Config) -> Task:
     return make(*levels, **{name: options[name] for name in OPTIONS if name in parameters})
 
 
-def make_network(config: Config, task: Task) -> RecurrentQNetwork:
+def make_network(config: Config, task: rrl_tf.envs.Task) -> rrl_tf.models.RecurrentQNetwork:
     """Return a recurrent Q network with new weights.
 
     Raises:
-        InvalidInput: if there is no such network, or `bound_entities` is set without DoorKey.
+        InvalidInput: if there is no such network, `bound_entities` is set without DoorKey, or a
+            size is set for a network without relations.
     """
+    from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
+
     one_of("network", config.network, tuple(RECURRENT_Q_NETWORK))
     if config.bound_entities and config.environment != "doorkey":
         raise InvalidInput(f"bound_entities needs doorkey; received {config.environment!r}")
@@ -239,11 +248,20 @@ def make_network(config: Config, task: Task) -> RecurrentQNetwork:
         "dtype": config.dtype,
     }
     architecture = RECURRENT_Q_NETWORK[config.network]["config"]
-    reads_one_cell = "readout" not in architecture["encoder_arguments"]
-    if config.bound_entities and architecture["encoder"] == "relational" and reads_one_cell:
-        arguments["encoder_arguments"] = {"max_entities": most_in_sight(max(config.sizes))}
-    return RecurrentQNetwork.from_preset(config.network, task.preprocessor, **arguments)
+    encoder, is_relational = architecture["encoder_arguments"], architecture["encoder"] != "dense"
+    sizes = config.network_sizes(is_relational)
+    if "hidden_units" in sizes:
+        arguments["hidden_units"] = sizes.pop("hidden_units")
+    if "block" in sizes:
+        sizes["block"] = {**encoder["block"], **sizes["block"]}
+    if config.bound_entities and is_relational and "readout" not in encoder:
+        sizes["max_entities"] = rrl_tf.envs.most_in_sight(max(config.sizes))
+    return rrl_tf.models.RecurrentQNetwork.from_preset(
+        config.network, task.preprocessor, encoder_arguments=sizes, **arguments
+    )
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="memory-s7")
+    command_line.run_preset(
+        main, PRESETS, "memory-s7", about=ABOUT, implied={"env": lambda env: "gymnasium"}
+    )

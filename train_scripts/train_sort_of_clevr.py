@@ -1,4 +1,4 @@
-"""Trains a model that answers questions about the objects of a picture and their relations.
+"""Train a model to answer questions about the objects of a picture and their relations.
 
 python -m train_scripts.train_sort_of_clevr                # relations
 python -m train_scripts.train_sort_of_clevr --preset cnn   # convolutions and dense layers
@@ -39,13 +39,13 @@ IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)
 TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
 """Seeds of the pictures for evaluation; training never draws these pictures."""
 TITLE_WIDTH = 20
-"""Characters that fit above a picture."""
+"""Number of characters that fit above a picture."""
 MODELS: dict[str, Any] = {"relational": RelationalVQA, "convolutional": ConvolutionalVQA}
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(SupervisedConfig):
-    """Options of a run. A step is one update."""
+    """Set the options of a run. A step is one update."""
 
     runs: str = "runs/sort_of_clevr"
     model: Literal["relational", "convolutional"] = "relational"
@@ -53,11 +53,11 @@ class Config(SupervisedConfig):
     network: str = "fast"
     """Architecture of that model."""
     questions_each: int = 10
-    """Non-relational questions about a picture, and as many relational ones."""
+    """Number of non-relational questions about a picture; there are as many relational ones."""
     validation_pictures: int = 250
-    """Pictures for `eval/` in the log; the same for every run."""
+    """Number of pictures for `eval/` in the log; the pictures are the same for every run."""
     test_pictures: int = 2000
-    """Pictures for the final evaluation; the same for every run."""
+    """Number of pictures for the final evaluation; the pictures are the same for every run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,10 +81,14 @@ PRESETS = {
     "fast": FAST,
     "cnn": dataclasses.replace(FAST, preset="cnn", model="convolutional"),
 }
+ABOUT = {
+    "fast": "attention between cells and questions",
+    "cnn": "convolutions and dense layers",
+}
 
 
 def main(config: Config) -> FitRun:
-    """Trains a model that answers questions about pictures; the same command again resumes."""
+    """Train a model to answer questions about pictures. Repeat the command to resume the run."""
     replicas = make_replicas(config, config.batch_size)
     keras.utils.set_random_seed(config.seed)
     run = FitRun(
@@ -169,7 +173,7 @@ def finish(run: FitRun) -> None:
 
 
 def attention_figures(model: keras.Model, shown: Pictures) -> dict[str, Figure]:
-    """Draw one question of every kind and what it attends to, the maximum over the heads."""
+    """Draw one question of every kind and its attention, the maximum over the heads."""
     if not isinstance(model, RelationalVQA):
         return {}
     kinds = kinds_of(shown.questions)
@@ -191,7 +195,7 @@ def attention_figures(model: keras.Model, shown: Pictures) -> dict[str, Figure]:
 
 
 def to_cells(scores: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """Return the attention of the question, the last entity, to the cells: largest of the heads."""
+    """Return the largest attention in any head from the question, the last entity, to each cell."""
     rows, columns = grid
     return scores[:, :, -1, : rows * columns].max(axis=1).astype("float32").reshape(-1, *grid)
 
@@ -203,4 +207,4 @@ def title(question: np.ndarray, answer: int, right: int) -> str:
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", about=ABOUT)

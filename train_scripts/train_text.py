@@ -1,4 +1,4 @@
-"""Trains a model of text, one character after the other: Relational Memory Core or LSTM.
+"""Train a Relational Memory Core or an LSTM to predict the next character of a text.
 
 python -m train_scripts.train_text                     # a Relational Memory Core on Shakespeare
 python -m train_scripts.train_text --preset lstm       # an LSTM with as many parameters
@@ -31,7 +31,7 @@ from train_scripts import command_line
 
 @dataclasses.dataclass(frozen=True)
 class Config(FitConfig):
-    """Options of a run. An epoch is one pass through the text."""
+    """Set the options of a run. An epoch is one pass through the text."""
 
     runs: str = "runs/text"
     text: str | None = dataclasses.field(default=None, metadata=MUTABLE)
@@ -42,20 +42,20 @@ class Config(FitConfig):
     embedding: int = 32
     """Size of a character's vector."""
     mem_slots: int = 4
-    """Rows of the Relational Memory."""
+    """Number of slots of the Relational Memory."""
     head_size: int = 32
     """Size of a head of the Relational Memory."""
     num_heads: int = 4
-    """Attention heads of the Relational Memory."""
+    """Number of attention heads of the Relational Memory."""
     units: int = 193
     """Size of the LSTM; with 193 it has as many parameters as the Relational Memory Core."""
 
     epochs: int = 4
-    """Passes through the text."""
+    """Number of passes through the text."""
     batch_size: int = 64
     """Number of parts of the text that are read in parallel, one per row of a batch."""
     length: int = 32
-    """Characters of an update; the gradient covers these, the memory also what came before."""
+    """Characters per update. The gradient covers only these; the memory has earlier ones, too."""
     learning_rate: float = 4e-3
     clip_norm: float | None = 1.0
 
@@ -66,7 +66,7 @@ class Config(FitConfig):
 
     @property
     def default_name(self) -> str:
-        """The preset, the name of the user's text, if any, and the seed."""
+        """The preset, the name of the user's text if there is one, and the seed."""
         text = f"{pathlib.Path(self.text).stem}-" if self.text else ""
         return f"{self.preset}-{text}seed{self.seed}"
 
@@ -75,10 +75,11 @@ PRESETS = {
     "rmc": Config(preset="rmc"),
     "lstm": Config(preset="lstm", core="lstm", learning_rate=3e-2),
 }
+ABOUT = {"rmc": "a Relational Memory Core", "lstm": "an LSTM with as many parameters"}
 
 
 def main(config: Config) -> FitRun:
-    """Trains a model of the characters of a text; the same command again resumes."""
+    """Train a model of the characters of a text. Repeat the command to resume the run."""
     if make_replicas(config, config.batch_size).count > 1:
         raise InvalidInput(
             "a text model trains on one device, because the batch size of a stateful network is "
@@ -183,4 +184,4 @@ def finish(run: FitRun, parts: dict[str, TextBatches]) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="rmc")
+    command_line.run_preset(main, PRESETS, default="rmc", about=ABOUT)

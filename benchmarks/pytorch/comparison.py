@@ -9,14 +9,14 @@ import tensorflow as tf
 from benchmarks.measure import Report, Rounds, has_amx, median, middle, take_turns
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-"""Precision in the tables → Keras' dtype policy."""
+"""Dict from the precision in the tables to Keras' dtype policy."""
 OURS, OURS_XLA, OURS_VISIBLE = "ours", "ours, XLA", "ours, visible cells only"
 EAGER, COMPILED = "PyTorch eager", "PyTorch compiled"
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(Rounds):
-    """Select the implementations, and how long they are measured."""
+    """Set the precisions, the size of the reference product, and the number of measurements."""
 
     precisions: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
     """float32, and bfloat16 with float32 weights."""
@@ -27,41 +27,48 @@ class Config(Rounds):
 
 
 def check_equal(losses, precision):
-    """Raise a `ValueError` unless all sides, name → first loss, compute the same."""
+    """Raise a `ValueError` unless all implementations have the same first loss.
+
+    Args:
+        losses: dict from an implementation to the loss of its first update.
+        precision: a key of `PRECISIONS`, which sets the tolerance.
+    """
     values = list(losses.values())
     if not np.allclose(values, values[0], rtol=1e-4 if precision == "float32" else 0.1):
-        raise ValueError(f"the first losses of all sides must be equal; received {losses}")
+        raise ValueError(
+            f"the first losses of all implementations must be equal; received {losses}"
+        )
 
 
-def compare(config, title, sides, flops, notes, rivals=(EAGER, COMPILED), **others):
-    """Measure updates, and return a `Report` of their cost and of the rate of a large product.
+def compare(config, title, updates, flops, notes, baselines=(EAGER, COMPILED), **others):
+    """Measure updates and large matrix products, and return a `Report` that compares them.
 
     Args:
         config: `Config`.
         title: title of the report.
-        sides: dict (network, precision, side) → function.
-        flops: dict name → floating-point operations of the matrix products of an update; a side
-            without an entry gets no fraction of the matmul rate.
-        notes: function of the seconds, dict name → array, that returns further notes.
-        rivals: sides that all others are compared with.
+        updates: dict (network, precision, implementation) → function.
+        flops: dict from such a key to the floating-point operations of the matrix products of an
+            update. The row of an update without an entry has no fraction of the matmul rate.
+        notes: function of the seconds, a dict name → array, that returns further notes.
+        baselines: implementations with which every row is compared.
         others: further functions to measure, by name.
     """
     products = {name: large_product(name, config.product_size) for name in config.precisions}
-    seconds = take_turns({**sides, **products, **others}, config)
+    seconds = take_turns({**updates, **products, **others}, config)
     rates = {name: 2 * config.product_size**3 / median(seconds[name]) for name in products}
 
     def row(name):
-        network, precision, side = name
-        cells = {"network": network, "precision": precision, "update": side}
+        network, precision, implementation = name
+        cells = {"network": network, "precision": precision, "update": implementation}
         cells |= {"ms": 1e3 * median(seconds[name]), "10 to 90 %": middle(1e3 * seconds[name])}
         if name in flops:
             fraction = flops[name] / median(seconds[name]) / rates[precision]
             cells["fraction of the matmul rate"] = f"{fraction:.0%}"
-        columns = {f"of {rival}": (network, precision, rival) for rival in rivals}
+        columns = {f"of {baseline}": (network, precision, baseline) for baseline in baselines}
         columns[f"of {EAGER} in float32"] = (network, "float32", EAGER)
-        for column, rival in columns.items():
-            found = rival in seconds
-            cells[column] = median(seconds[name]) / median(seconds[rival]) if found else None
+        for column, baseline in columns.items():
+            found = baseline in seconds
+            cells[column] = median(seconds[name]) / median(seconds[baseline]) if found else None
         return cells
 
     reached = ", ".join(f"{rate / 1e9:.0f} GFLOP/s in {name}" for name, rate in rates.items())
@@ -71,7 +78,7 @@ def compare(config, title, sides, flops, notes, rivals=(EAGER, COMPILED), **othe
         "optimiser, products in bfloat16.",
         f"The CPU has {'AMX' if has_amx() else 'no AMX'}.",
     )
-    rows = [row(name) for name in sides]
+    rows = [row(name) for name in updates]
     return Report(title, rows, (*notes(seconds), *common), apart_with_amx=True)
 
 

@@ -1,4 +1,4 @@
-"""One update of a double DQN in PyTorch, eager or compiled, equal to `DoubleDQN.update`."""
+"""Update a double DQN in PyTorch, eager or compiled, as `DoubleDQN.update` does."""
 
 import copy
 
@@ -31,20 +31,21 @@ PREPROCESSORS = {
     # The object of a cell, and its colour.
     "box-world": one_hot((5, 21)),
 }
-"""Preset → function of its raw observations."""
+"""Dict from a preset to the function that preprocesses its raw observations."""
 
 
 class TorchDoubleDQN:
     """A Q network, its target network, and the update of both.
 
     Args:
-        network: module, preprocessed observations → Q values `(B, A)`.
-        preprocess: function, raw observations → preprocessed ones.
+        network: module that maps preprocessed observations to Q values `(B, A)`.
+        preprocess: function that maps raw observations to preprocessed ones.
         learning_rate: float, Adam's step size.
         clip_norm: float, largest global norm of the gradient.
         loss: `"huber"` or `"mse"`.
         target_period: int, updates between moves of the target network.
-        target_rate: float in (0, 1], fraction of the way that it moves.
+        target_rate: float in (0, 1], by which fraction the target network moves towards the
+            network.
         bfloat16: bool, whether to run under `torch.autocast` in bfloat16.
         compiled: bool, whether to compile loss and gradient with `torch.compile`.
     """
@@ -95,7 +96,7 @@ class TorchDoubleDQN:
         return metrics, error.numpy()
 
     def loss_and_error(self, **batch):
-        """Return loss, mean Q value and temporal-difference errors of a batch of tensors."""
+        """Return the loss, the mean Q value and the temporal-difference errors of a batch."""
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
             with torch.no_grad():
                 next_input = self.preprocess(batch["observation_tpn"])

@@ -1,9 +1,10 @@
-"""Our Q networks in PyTorch.
+"""Define our Q networks in PyTorch.
 
-`BookNetwork` and `FastNetwork` equal `RelationalQNetwork.from_preset("book")` and `("fast")`, and
-`BoxWorldNetwork` the network of `train_box_world`. `copy_weights` gives them our weights, and tests
-compare Q values, loss and gradients. The code is idiomatic PyTorch: rows as matrices, its own layer
-norm, and its fused attention where that is faster.
+`BookNetwork` and `FastNetwork` compute the same as `RelationalQNetwork.from_preset("book")` and
+`("fast")`, and `BoxWorldNetwork` the same as the network of `train_box_world`. `copy_weights`
+copies our weights into these networks, and tests compare Q values, loss and gradients. The code is
+idiomatic PyTorch: rows as matrices, its own layer norm, and its fused attention where that is
+faster.
 """
 
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional
 
 
 class BookNetwork(nn.Module):
-    """The chapter's network: `(B, 7, 7, 3)` → Q values `(B, A)`.
+    """The book's network, which maps `(B, 7, 7, 3)` to Q values `(B, A)`.
 
     Args:
         num_actions: A.
@@ -36,7 +37,7 @@ class BookNetwork(nn.Module):
 
 
 class BookBlock(nn.Module):
-    """The chapter's attention, a dense layer, and a norm: `(B, N, features)` → `(B, N, units)`."""
+    """The book's attention, dense layer and norm, from `(B, N, features)` to `(B, N, units)`."""
 
     def __init__(self, features, nodes, num_heads, key_size, units):
         super().__init__()
@@ -59,7 +60,7 @@ class BookBlock(nn.Module):
 
 
 class FastNetwork(nn.Module):
-    """Our network of DoorKey: `(B, 7, 7, 24)` → Q values `(B, A)`.
+    """Our network for DoorKey, which maps `(B, 7, 7, 24)` to Q values `(B, A)`.
 
     Args:
         num_actions: A.
@@ -98,7 +99,7 @@ class FastBlock(nn.Module):
 
 
 class BoxWorldNetwork(nn.Module):
-    """Our network of Box-World: `(B, 8, 8, 26)` → Q values `(B, A)`.
+    """Our network for Box-World, which maps `(B, 8, 8, 26)` to Q values `(B, A)`.
 
     Args:
         num_actions: A.
@@ -146,7 +147,7 @@ class BoxWorldBlock(nn.Module):
 
     def forward(self, x, seen, entity=None):
         query, key, value = _heads(self.query_key_value(x), self.num_heads)
-        if entity is not None:  # (B,), another cell in every row
+        if entity is not None:  # (B,), a different cell in every row
             rows = torch.arange(len(x))
             query, x = query[rows, :, entity][:, :, None], x[rows, entity][:, None]
         query, key, value = self.query_norm(query), self.key_norm(key), self.value_norm(value)
@@ -167,7 +168,7 @@ def _heads(projected, num_heads):
 
 
 def _attend(query, key, value, seen):
-    """Return the attention among the visible cells, `(B, H, N, D)`."""
+    """Return, for each cell, the weighted mean of the visible cells' values, `(B, H, N, D)`."""
     if query.dtype == torch.float32:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
     # On a CPU, the fused attention takes three times as long in bfloat16.
@@ -176,7 +177,7 @@ def _attend(query, key, value, seen):
 
 
 def _merge(heads):
-    """Concatenate the heads: `(B, H, N, D)` → `(B, N, H * D)`."""
+    """Concatenate the heads: reshape `(B, H, N, D)` to `(B, N, H * D)`."""
     return heads.transpose(1, 2).flatten(2)
 
 
@@ -186,7 +187,7 @@ def _in_full_precision(dense, x):
 
 
 NETWORKS = {"book": BookNetwork, "fast": FastNetwork, "box-world": BoxWorldNetwork}
-"""Preset → its network."""
+"""Dict from a preset to its network."""
 
 
 def copy_weights(network, weights):
@@ -194,7 +195,7 @@ def copy_weights(network, weights):
 
     Args:
         network: one of `NETWORKS`.
-        weights: dict path of a Keras variable → array, such as
+        weights: dict from the path of a Keras variable to an array, such as
             `{"net/relations/block/dense_1/kernel": ...}`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One update of a recurrent double DQN in PyTorch, eager, equal to `RecurrentDoubleDQN`."""
+"""Update a recurrent double DQN in eager PyTorch, as `RecurrentDoubleDQN` does."""
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ ENTITY = 3 * 7 + 6  # the agent's cell
 
 
 class RelationalLSTM(nn.Module):
-    """`RecurrentQNetwork.from_preset("lstm")` in PyTorch: sequences of grids → Q values.
+    """`RecurrentQNetwork.from_preset("lstm")` in PyTorch: maps sequences of grids to Q values.
 
     Args:
         num_actions: A.
@@ -65,8 +65,8 @@ class TorchRecurrentDoubleDQN(TorchDoubleDQN):
 
     Args:
         network: `RelationalLSTM`.
-        burn_in, n_step, discount, priority_max_weight: as of `RecurrentDoubleDQN`.
-        options: learning rate, clipping and target network, as of `TorchDoubleDQN`.
+        burn_in, n_step, discount, priority_max_weight: as in `RecurrentDoubleDQN`.
+        options: learning rate, clipping and target network, as in `TorchDoubleDQN`.
     """
 
     def __init__(self, network, *, burn_in, n_step, discount, priority_max_weight, **options):
@@ -75,7 +75,7 @@ class TorchRecurrentDoubleDQN(TorchDoubleDQN):
         self.priority_max_weight = priority_max_weight
 
     def loss_and_error(self, **sequence):
-        """Return loss, mean Q value and the priorities `(B,)` of sequences of tensors."""
+        """Return the loss, the mean Q value and the priorities `(B,)` of sequences of tensors."""
         begin, end = self.burn_in, sequence["action_t"].shape[1] - self.n_step
         steps = (
             self.preprocess(sequence["observation_t"]),
@@ -102,7 +102,7 @@ class TorchRecurrentDoubleDQN(TorchDoubleDQN):
         return loss, q_t.detach().mean(), eta * size.amax(1) + (1 - eta) * mean
 
     def _targets(self, sequence, q_online, q_target, begin, end):
-        """Return the targets of the steps from `begin` to `end`, and 1 for steps that count."""
+        """Return the targets of the steps from `begin` to `end`, and 1 for steps with a loss."""
         over = sequence["over"].float()
         truncated = over * (1 - sequence["terminated"].float())
         continuing, return_t, counted = 1.0, 0.0, 1.0

@@ -1,10 +1,10 @@
-"""The Relational Memory Core of the known PyTorch port.
+"""Define the Relational Memory Core as the best-known PyTorch port computes it.
 
 The structure is that of [L0SG's port](https://github.com/L0SG/relational-rnn-pytorch): a loop over
 the steps in Python, one vector per step, and in each step the projection of the input, the gates
-and one round of attention. Its results differ from DeepMind's original, see
-docs/experiments/relational_memory_ports.md. Except for the norms, its cost does not depend on
-these differences; `norm_rows=True` replaces the norms.
+and one round of attention. The port's results differ from those of DeepMind's original; see
+docs/experiments/relational_memory_ports.md. Only the norms affect the cost; `norm_rows=True`
+replaces them by those of the original.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 
 
 class TorchRelationalMemory(nn.Module):
-    """Maps sequences `(B, T, F)` to the last memory, flat, `(B, mem_slots * H * head_size)`.
+    """Map sequences `(B, T, F)` to the last memory as a flat `(B, mem_slots * H * head_size)`.
 
     Args:
         features: F.
@@ -47,7 +47,7 @@ class TorchRelationalMemory(nn.Module):
         self.query_key_value = nn.Linear(size, 3 * size)
         self.query_key_value_norm = norm(3 * size)
         self.attention_norm, self.mlp_norm = norm(size), norm(size)
-        self.mlp = nn.Linear(size, size)  # the port's two layers are one and the same
+        self.mlp = nn.Linear(size, size)  # the port applies the same layer twice
         self.input_gates = nn.Linear(size, 2 * size)
         self.memory_gates = nn.Linear(size, 2 * size)
         self.forget_bias = nn.Parameter(torch.tensor(forget_bias))

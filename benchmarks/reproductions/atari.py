@@ -1,4 +1,4 @@
-"""Atari's Alien: a relational and a convolutional agent, trained as in Atari 100k."""
+"""Train a relational and a convolutional agent on Alien, as in the benchmark Atari 100k."""
 
 from benchmarks.reproduction import (
     Reproduction,
@@ -26,7 +26,7 @@ PUBLISHED = {"random play, published": 227.8, "CURL": 558.2, "DrQ": 771.2}
 
 
 def measure(run):
-    """Return the mean scores of the exported policy in full games, and the parameters."""
+    """Return the mean scores of the exported policy in full games, and its number of parameters."""
     config = read_config(run, train_atari.Config)
     task = atari_task(config.env, frames=config.frames)
     act, resets = load_policy(run / "export").act, task.evaluation_resets(-1, GAMES)

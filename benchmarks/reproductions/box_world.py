@@ -1,4 +1,4 @@
-"""Box-World: two relational agents and a convolutional one."""
+"""Train two relational agents and a convolutional one on Box-World."""
 
 import json
 

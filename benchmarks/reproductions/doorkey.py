@@ -1,4 +1,4 @@
-"""DoorKey: the presets of `train_doorkey`, trained on MiniGrid's 5x5 and 6x6 grids."""
+"""Train the presets of `train_doorkey` on MiniGrid's 5x5 and 6x6 grids."""
 
 import keras
 
@@ -22,7 +22,7 @@ TRAININGS = {
     "fast-graph": Training("fast with --loop graph, 5x5", SCRIPT, "fast", ("--loop=graph",)),
     "quick": Training("quick, 5x5", SCRIPT, "quick"),
     "fast-6x6": Training("fast-6x6, held-out layouts", SCRIPT, "fast-6x6"),
-    # The chapter trains for 50,000 steps; a CPU makes about 40 steps per second.
+    # The book's agent has up to 50,000 training steps there; a CPU makes about 40 steps per second.
     "book": Training("book, 5x5", SCRIPT, "book", ("--steps=30000",)),
     "book-published": Training("book-published, 5x5", SCRIPT, "book-published", ("--steps=20000",)),
 }
@@ -30,7 +30,7 @@ FIRST, UNIFORM = "first step with 100 % success", "uniform_attention"
 
 
 def measure(run):
-    """Return further numbers that the tables show of a run."""
+    """Return further results of a run for the tables."""
     solved = [row for row in read_log(run) if row.get("eval/success") == 1.0]
     found = {"cpu_minutes_first_perfect": solved[0].get("time/cpu_minutes") if solved else None}
     if run.name.startswith("fast"):

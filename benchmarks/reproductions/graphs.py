@@ -1,4 +1,4 @@
-"""Graphs: which nodes are connected, with attention along the edges and without the edges."""
+"""Train networks to predict which nodes are connected to a marked node."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Recurrent agents on MiniGrid's Memory, DoorKey and KeyCorridor, and on Comparison.
+"""Train recurrent agents on MiniGrid's Memory, DoorKey and KeyCorridor, and on Comparison.
 
     python -m benchmarks reproductions/memory --variants "memory-s7-*"
 
@@ -97,7 +97,7 @@ SUMMARY = {
     "key-corridor-s3r3": "lstm-long",
     "comparison": "lstm-long-dense",
 }
-"""Task → the agent that the summary compares with agents without a memory."""
+"""Dict from a task to the agent that the summary compares with agents without a memory."""
 ZERO_SHOT = ("zero_shot/level", "zero_shot/success", "zero_shot/last_success")
 """Columns of the log: the curriculum's next and last level before they are trained on."""
 
@@ -107,7 +107,7 @@ CHANGED_MEMORY = {
     "another episode's": "shuffled",
     "uniform attention": "uniform attention",
 }
-"""Column title → name in `memory_ablations`."""
+"""Dict from the title of a column to the name in `memory_ablations`."""
 
 
 def training(task, agent, seeds):

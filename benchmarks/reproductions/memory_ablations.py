@@ -1,4 +1,4 @@
-"""Parts of the training on MemoryS17, removed one at a time, on the levels up to S11.
+"""Train on the levels of MemoryS17 up to S11, each time without one part of the training.
 
 S11 is the first level on which no view shows everything that the agent has to know.
 """
@@ -20,7 +20,7 @@ from rrl_tf.agents.evaluation import NOISE
 TASK = shlex.split(
     "--sizes 7 9 11 --steps=200000 --learning-rate-updates=12500 --learning-rate-hold=8000"
 )
-"""Options of all variants, which replace numbers of the preset `memory-s17`."""
+"""Options of all variants, which replace those of the preset `memory-s17`."""
 LAST_LEVEL = 3
 
 
@@ -60,7 +60,7 @@ DRAWN = (
     "relational-memory",
     "no-memory",
 )
-"""Variants of the figure; more lines than its colours cannot be distinguished."""
+"""Variants in the figure, which has only as many lines as there are distinct colours."""
 
 
 def measure(run):

@@ -1,4 +1,4 @@
-"""MNIST: relational, convolutional, patch-attention and dense classifiers of perturbed digits."""
+"""Train relational, convolutional, patch-attention and dense classifiers on MNIST."""
 
 import functools
 
@@ -47,7 +47,7 @@ CURVES = {
     PATCHES: "patch attention",
     "blog, MLP": "MLP",
 }
-"""Label in the table → label in the robustness figure, in its order."""
+"""Dict from a label in the table to the label in the robustness figure, in the figure's order."""
 STRENGTHS = {
     "rotation [degrees]": (0, 15, 30, 45, 60, 75, 90),
     "shift along both axes [pixels]": (0, 2, 4, 6, 8, 10),
@@ -57,7 +57,7 @@ SEEN_IN_TRAINING = dict(zip(STRENGTHS, ((0, 30), (0, 6), (10, 20))))
 
 
 def measure(run):
-    """Return the accuracy under each perturbation alone, of the classifiers in the figure."""
+    """Return the accuracy under each perturbation alone, for classifiers that the figure shows."""
     if TRAININGS[run.name.rpartition("-seed")[0]].label not in CURVES:
         return {}
     network, data = load_network(run), read_config(run, train_mnist.Config).data
@@ -78,7 +78,8 @@ def perturbed_images(data):
 def perturbed_one_by_one(test):
     """Yield ((axis, strength), images) of all test images under one perturbation at a time.
 
-    Every second image is turned the other way, and images move along both diagonals.
+    Every second image is rotated in the opposite direction, and images are shifted along both
+    diagonals.
     """
     rotation, shift, spots = STRENGTHS
     count = len(test.images)
@@ -96,7 +97,7 @@ def perturbed_one_by_one(test):
 
 
 def learns_from(training):
-    """Return whether a training uses perturbed or clean digits, in words."""
+    """Return "perturbed" or "clean", the kind of digits that a classifier is trained on."""
     perturbed = train_mnist.PRESETS[training.preset].perturbed ^ bool(training.options)
     return "perturbed digits" if perturbed else "clean digits"
 
@@ -122,7 +123,7 @@ def table(results):
 
 
 def seeds(results):
-    """Return the accuracy of relations and convolutions, seed by seed."""
+    """Return the accuracy of the relational and the convolutional networks for each seed."""
     rows = {}
     for name in ("fast", "book", "book-cnn"):
         for each in results.of(name):
@@ -132,7 +133,7 @@ def seeds(results):
 
 
 def robust_runs(results):
-    """Return (curve, training digits, evaluations), those on perturbed digits first."""
+    """Return (curve, training digits, evaluations) of each classifier, perturbed digits first."""
     rows = [
         (CURVES[training.label], learns_from(training), results.of(name))
         for name, training in TRAININGS.items()
@@ -143,7 +144,7 @@ def robust_runs(results):
 
 
 def robustness(results):
-    """Return the accuracy under the strongest perturbations of training and beyond."""
+    """Return the accuracy at the largest strengths of training and beyond them."""
     rows = []
     for label, kind, found in robust_runs(results):
         row = {"classifier": label, "trained on": kind}

@@ -1,4 +1,4 @@
-"""Nth farthest: memories that compare vectors, and what ends the plateau of their training."""
+"""Train memories on the task Nth farthest, and measure what ends their plateau."""
 
 import json
 
@@ -21,7 +21,7 @@ CORES = {"": "Relational Memory Core", "-lstm": "LSTM", "-transformer": "causal 
 STUDY = {
     name: Training(label, SCRIPT, "fast", ("--batch-size=128", "--steps=6000", *options))
     for name, label, options in (
-        # `--stages` without a value: the whole task from the start
+        # `--stages` without a value means the whole task from the start
         ("study-adam", "Adam", ("--optimizer=adam", "--stages")),
         ("study-muon", "Muon", ("--stages",)),
         ("study-adam-stages", "Adam, curriculum", ("--optimizer=adam",)),
@@ -39,7 +39,7 @@ TRAININGS = {
 
 
 def measure(run):
-    """Return the first update after which the accuracy exceeds that of the norms alone."""
+    """Return the first update after which the accuracy exceeds that of *norms only*."""
     evaluation = json.loads((run / "evaluation.json").read_text())
     norms = evaluation["floors"]["norms only"]
     log = [row for row in read_log(run) if row.get("eval/accuracy", 0) > norms]
@@ -82,7 +82,7 @@ def ranks(results):
 
 
 def plateau(results):
-    """Return what ends the plateau, on four vectors of four numbers."""
+    """Return when each run of `STUDY` leaves the plateau, for 4 vectors of 4 numbers."""
     rows = []
     for name, training in STUDY.items():
         found = results.of(name)
@@ -103,7 +103,7 @@ def plateau(results):
 
 
 def minutes(found):
-    """Format the duration of trainings."""
+    """Format the duration of training runs."""
     return spread([each["training_minutes"] for each in found], ".0f")
 
 

@@ -1,8 +1,8 @@
-"""Recorded data: Decision Transformers and simpler agents.
+"""Train Decision Transformers and simpler agents on recorded data.
 
     python -m benchmarks reproductions/offline --data minari:A minari:B --variants dense bc-10
 
-Rows are named by their data, because a return means nothing without them.
+Each row names its data, because a return has no meaning without them.
 """
 
 import dataclasses
@@ -22,16 +22,16 @@ SCRIPT = "train_decision_transformer"
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Which data and runs."""
+    """Select the data, the presets and the runs."""
 
     data: tuple[str, ...] = ("doorkey",)
     """Sources, as `train_scripts.train_decision_transformer` accepts them."""
     presets: tuple[str, ...] = ("doorkey", "doorkey-bc")
     """Presets of the script."""
     targets: tuple[float, ...] = ()
-    """Target returns; by default the preset's."""
+    """Target returns; by default those of the preset."""
     updates: int | None = None
-    """Number of updates; by default the preset's."""
+    """Number of updates; by default that of the preset."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -45,7 +45,7 @@ class Config(runner.Config):
 
 
 def trainings(config):
-    """Return a training for every dataset and preset."""
+    """Return a `Training` for every dataset and preset."""
     return {
         run_name(preset, data): Training(preset, SCRIPT, preset, config.options(data))
         for data in config.data
@@ -75,7 +75,7 @@ def data_name(source):
 def grouped(results):
     """Return dict (data, preset, mean return of the data) → evaluations, sorted.
 
-    The mean distinguishes recordings of one name.
+    The mean return distinguishes recordings that have the same name.
     """
     found = {}
     for each in results.evaluations.values():
@@ -90,7 +90,7 @@ def group_of(data):
 
 
 def table(results, *groups):
-    """Return the return at the highest target of every dataset and preset, and at the best one.
+    """Return the returns for the highest and for the best target of every dataset and preset.
 
     Args:
         results: `Results`.

@@ -1,4 +1,4 @@
-"""Parts of the presets `dense` and `transformer` for recorded data, changed one at a time.
+"""Train the presets `dense` and `transformer` on recorded data with one part changed.
 
     python -m benchmarks reproductions/offline_ablations --data minari:FOLDER --seeds 20 21 22
 
@@ -60,7 +60,7 @@ VARIANTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Config(runner.Config):
-    """Which data and runs."""
+    """Select the data and the runs."""
 
     data: tuple[str, ...] = ()
     """Sources, as `train_scripts.train_decision_transformer` accepts them."""
@@ -72,7 +72,7 @@ class Config(runner.Config):
 
 
 def trainings(config):
-    """Return a training for every dataset and variant."""
+    """Return a `Training` for every dataset and variant."""
     found = {}
     for data in config.data:
         best = f"--targets={load_episodes(data).returns().max():.0f}"

@@ -1,4 +1,4 @@
-"""Sort-of-CLEVR: questions about pictures, with a relational and a convolutional network."""
+"""Train a relational and a convolutional network on Sort-of-CLEVR."""
 
 import numpy as np
 

@@ -1,8 +1,10 @@
-"""Stitching: agents that must combine pieces of recorded episodes.
+"""Train agents that must combine pieces of recorded episodes (stitching).
 
-In the data of the mazes, an episode that starts at A takes exit 2 (or, in the fork, 3). Exit 1,
-which pays best, is only taken from B; both ways share one cell. The data of DoorKey hold either
-the first part of an episode, up to the key, or the rest of another one. Agents play the whole way.
+In the mazes, recorded episodes that start at A end at exit 2 or, in the maze `fork`, at exit 2 or
+3. Only episodes from B end at exit 1, which has the highest reward. The paths cross in one cell. In
+DoorKey, a recorded episode is either the first part of a whole episode, until the agent has the
+key, or the rest of one. The trained agents must go all the way: from A to exit 1, or from the start
+to the goal.
 """
 
 import dataclasses
@@ -41,7 +43,7 @@ AGENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class PiecesTraining:
-    """A training on pieces of episodes, in this process.
+    """A training run on pieces of episodes, in this process.
 
     Attributes:
         label: name of the row.
@@ -56,7 +58,7 @@ class PiecesTraining:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def run(self, runs, name, seed, threads=1):
-        """Train in the run folder `runs/name`, or resume it."""
+        """Train in the folder `runs/name`, or resume the run in it."""
         data, _ = pieces(self.task)
         maze = {} if self.task == "doorkey" else MAZE
         changes = {"evaluate_every": 0, **maze, **self.changes}
@@ -71,7 +73,7 @@ class PiecesTraining:
 
 @functools.cache
 def pieces(task):
-    """Return the data of a task, and the returns of the episodes that start where agents play."""
+    """Return the data of a task, and the returns of the episodes that begin where agents start."""
     return doorkey_pieces() if task == "doorkey" else maze_pieces(task, EPISODES)
 
 
@@ -108,7 +110,7 @@ def play(env, exit_, seed):
 
 
 def doorkey_pieces():
-    """Cut recorded DoorKey episodes at the key, and keep the first part or the rest in turns."""
+    """Cut each DoorKey episode where the agent takes the key; keep one of the parts in turns."""
     data = script.load(script.DOORKEY)
     firsts, rests = [], []
     for number, episode in enumerate(data.episodes):
@@ -133,7 +135,7 @@ def first_with_key(episode):
 
 
 def part(episode, begin, end):
-    """Return steps of an episode; a cut at the end is a truncation."""
+    """Return the steps from `begin` to `end` as an episode, truncated if it is cut."""
     is_end = end == len(episode)
     return Episode(
         episode.observations[begin : end + 1],
@@ -145,7 +147,7 @@ def part(episode, begin, end):
 
 
 def measure(run):
-    """Return the mean and the best recorded return from the start where agents play."""
+    """Return the mean and the best return of recorded episodes from the agents' start."""
     _, returns = pieces(run.name.partition("-")[0])
     return {"recorded": {"mean": float(np.mean(returns)), "best": float(np.max(returns))}}
 
@@ -158,7 +160,7 @@ TRAININGS = {
 
 
 def table(results):
-    """Return the return at the highest target, and the success rate of the whole path."""
+    """Return the return for the highest target, and the success rate on the whole path."""
     rows = []
     for variant, training in TRAININGS.items():
         found = results.of(variant)

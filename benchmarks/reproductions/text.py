@@ -1,4 +1,4 @@
-"""Text: a Relational Memory Core and an LSTM that predict the next character."""
+"""Train a Relational Memory Core and an LSTM to predict the next character of a text."""
 
 from benchmarks.reproduction import Reproduction, Training, read_log, spread
 
@@ -35,7 +35,7 @@ def table(results):
 
 
 def bits(found, part):
-    """Format the bits per character on a part of the text."""
+    """Format the bits per character on one part of the text."""
     return spread([each[f"{part}/{BITS}"] for each in found], ".3f")
 
 

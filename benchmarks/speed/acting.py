@@ -1,4 +1,4 @@
-"""Microseconds from one observation to an action, in this process.
+"""Measure the time from one observation to an action, in this process.
 
 A network with new weights is exported to a temporary folder. `rrl_tf.export.load_policy(...).act`,
 which the server also runs, is compared with Keras' own `predict`, with an eager call of the model
@@ -25,7 +25,7 @@ SERVED = "load_policy(...).act"
 
 @dataclasses.dataclass(frozen=True)
 class Config(Rounds):
-    """Which networks, and how long is measured."""
+    """Select the networks, and set the number of measurements."""
 
     presets: tuple[Literal["fast", "book", "zambaldi"], ...] = ("fast", "book")
     """Presets of `train_scripts.train_doorkey`."""
@@ -36,15 +36,15 @@ def main(config):
     rows = []
     for preset in config.presets:
         with tempfile.TemporaryDirectory() as folder:
-            sides = make_sides(train_doorkey.PRESETS[preset], folder)
-            check_equal(sides)
-            rows += [{"network": preset, **row} for row in latencies(sides, config)]
+            methods = make_methods(train_doorkey.PRESETS[preset], folder)
+            check_equal(methods)
+            rows += [{"network": preset, **row} for row in latencies(methods, config)]
     return Report(
         "Time of one action", rows, (f"Target: at most 400 µs for one observation by `{SERVED}`.",)
     )
 
 
-def make_sides(training, folder):
+def make_methods(training, folder):
     """Return dict name → function that returns the action for one raw observation."""
     task, agent = double_dqn(training)
     version = export_policy(folder, agent.policy, agent.preprocess, task.observation_space.shape)
@@ -67,17 +67,17 @@ def make_sides(training, folder):
     }
 
 
-def check_equal(sides):
-    """Raise a `ValueError` unless all implementations give the same action."""
-    actions = {how: act() for how, act in sides.items()}
+def check_equal(methods):
+    """Raise a `ValueError` unless all methods return the same action."""
+    actions = {how: act() for how, act in methods.items()}
     if len(set(actions.values())) > 1:
-        raise ValueError(f"all sides must give the same action; received {actions}")
+        raise ValueError(f"all methods must return the same action; received {actions}")
 
 
-def latencies(sides, config):
-    """Return the rows of sides: medians of wall time and of CPU time."""
+def latencies(methods, config):
+    """Return one row for each method, with the medians of wall time and CPU time."""
     waited, worked = (
-        take_turns(sides, config, clock) for clock in (time.perf_counter, time.process_time)
+        take_turns(methods, config, clock) for clock in (time.perf_counter, time.process_time)
     )
     return [
         {
@@ -87,5 +87,5 @@ def latencies(sides, config):
             "µs of CPU time": 1e6 * median(worked[name]),
             f"of {SERVED}": median(waited[name]) / median(waited[SERVED]),
         }
-        for name in sides
+        for name in methods
     ]

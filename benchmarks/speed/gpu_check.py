@@ -21,12 +21,12 @@ from rrl_tf.errors import InvalidInput
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 TOLERANCES = {"float32": 1e-2, "bfloat16": 0.2}
-"""Largest relative distance from the CPU; a GPU's float32 products may be TF32, with 10 bits."""
+"""Largest relative distance from the CPU. A GPU's float32 products may be TF32 with 10 bits."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(Rounds):
-    """Which device and tasks, and how long is measured."""
+    """Select the device and the tasks, and set the number of measurements."""
 
     device: str = "GPU:0"
     """TensorFlow's name of the device."""
@@ -61,7 +61,7 @@ def task_rows(task, config):
                 with tf.device(config.device):
                     step = training_steps.make(task, PRECISIONS[precision], xla, config.small)
                     cells = measured(step, precision, expected, config)
-            except tf.errors.OpError as error:  # such as one of XLA or memory; others may run
+            except tf.errors.OpError as error:  # such as an error of XLA; later steps may run
                 cells = {"equal to the CPU": f"failed: {str(error).partition(chr(10))[0]}"}
             yield name | cells
             gc.collect()  # the models of all tasks may not fit into memory together
@@ -80,7 +80,7 @@ def measured(step, precision, expected, config):
 
 
 def first_step(step):
-    """Return loss and gradient of the first step, as vectors."""
+    """Return the loss and the gradient of the first step as vectors."""
     loss = step.train()
     momenta = [m.numpy().ravel() for m in step.optimizer.variables if "momentum" in m.path]
     return np.array([loss]), np.concatenate(momenta)

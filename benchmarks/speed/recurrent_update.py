@@ -1,13 +1,13 @@
-"""The cost of one recurrent double DQN update, ours against PyTorch's, and of a served step.
+"""Measure an update of our recurrent double DQN and of PyTorch's, and a step of a policy.
 
-Both sides process the same sequences of DoorKey: the target network over all steps, the burn-in
-without a gradient, the unroll with one, the bootstrap steps without; clipping, Adam, and the step
-of the target network. Ours is `RecurrentDoubleDQN` of `train_scripts.train_recurrent --preset
-doorkey-6x6`, from tensors to tensors as inside its training loop; theirs is
-`benchmarks.pytorch.recurrent_double_dqn`, eager.
+Both implementations process the same sequences of DoorKey: the target network over all steps, the
+burn-in without a gradient, the unrolled steps with a gradient, and the bootstrap steps without one.
+Clipping, Adam and the update of the target network follow. Ours is `RecurrentDoubleDQN` of
+`train_scripts.train_recurrent --preset doorkey-6x6`, from tensors to tensors as inside its training
+loop. The other is `benchmarks.pytorch.recurrent_double_dqn` in eager PyTorch.
 
-Both compute every cell. One more row is ours with `--bound-entities`: without the cells that
-nothing attends to. No value changes.
+Both compute every cell. Another row measures our implementation with `--bound-entities`, which
+leaves out the cells that nothing attends to. The values do not change.
 """
 
 import dataclasses
@@ -31,33 +31,33 @@ PRECISION = "float32"
 
 @dataclasses.dataclass(frozen=True)
 class Config(comparison.Config):
-    """Select the implementations, and how long they are measured."""
+    """Select our networks, and set the number of measurements."""
 
     precisions: tuple[str, ...] = (PRECISION,)
     networks: tuple[str, ...] = ("lstm", "relational-memory", "relational-memory-entities")
-    """Our networks; that of PyTorch is the LSTM."""
+    """Our networks. In PyTorch there is only the LSTM."""
     rounds: int = 15
     calls: int = 4
 
 
 def main(config):
     """Measure the CPU time of one recurrent update, and of a served step."""
-    sides, served = {}, {}
+    updates, served = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for name in config.networks:
             loop = started_loop(name)
             sequence, _ = loop.replay.sample(loop.batch_size, (0, 0))
-            sides[name, PRECISION, OURS] = our_update(loop.agent, sequence)
+            updates[name, PRECISION, OURS] = our_update(loop.agent, sequence)
             if name == "lstm":
-                add_sides(sides, name, loop.agent, sequence)
+                add_updates(updates, name, loop.agent, sequence)
             served[name] = served_step(f"{folder}/{name}", loop)
         return comparison.compare(
-            config, "Cost of one recurrent update", sides, {}, notes, rivals=(EAGER,), **served
+            config, "Cost of one recurrent update", updates, {}, notes, baselines=(EAGER,), **served
         )
 
 
-def add_sides(sides, name, agent, sequence):
-    """Add the same update with the visible cells only, and in PyTorch.
+def add_updates(updates, name, agent, sequence):
+    """Add two updates to `updates`: ours with the visible cells only, and PyTorch's.
 
     Raises:
         ValueError: if the implementations compute different losses.
@@ -65,12 +65,16 @@ def add_sides(sides, name, agent, sequence):
     visible = make_loop(name, bound_entities=True).agent
     visible.set_state(agent.get_state())
     added = {
-        OURS: sides[name, PRECISION, OURS],
+        OURS: updates[name, PRECISION, OURS],
         OURS_VISIBLE: our_update(visible, sequence),
         EAGER: torch_update(agent, sequence),
     }
-    comparison.check_equal({side: update() for side, update in added.items()}, PRECISION)
-    sides |= {(name, PRECISION, side): update for side, update in added.items()}
+    comparison.check_equal(
+        {implementation: update() for implementation, update in added.items()}, PRECISION
+    )
+    updates |= {
+        (name, PRECISION, implementation): update for implementation, update in added.items()
+    }
 
 
 def notes(seconds):
@@ -96,7 +100,7 @@ def started_loop(network):
 
 
 def make_loop(network, **changes):
-    """Return the training loop of the preset, with changes."""
+    """Return the training loop of the preset, with changed options."""
     config = dataclasses.replace(train_recurrent.PRESETS[PRESET], network=network, **changes)
     task = train_recurrent.make_task(config)
     return make_training_loop(task, train_recurrent.make_network(config, task), config)

@@ -1,11 +1,11 @@
-"""The cost of a training step of the Relational Memory, of PyTorch's port, and of LSTMs.
+"""Measure a training step of the Relational Memory, of a PyTorch port, and of LSTMs.
 
-A step is forward, backward and Adam for a batch of sequences that a memory reads and a dense layer
-classifies. Ours is `train_on_batch`, the step of `fit`: Keras' loop over the steps, or all steps
-unrolled (`unroll=True`), without and with XLA (`jit_compile`). PyTorch's is the structure of the
-known port (`benchmarks.pytorch.relational_memory`), eager, once with the port's norms and once
-with those of the original, over rows. The LSTMs are Keras', one with the same output size and one
-with the same number of parameters.
+A step consists of the forward pass, the backward pass and Adam for a batch of sequences, which a
+memory reads and a dense layer classifies. Our step is `train_on_batch`, as in `fit`. It uses Keras'
+loop over time or unrolls it (`unroll=True`), without and with XLA (`jit_compile`). The step in
+PyTorch has the structure of the best-known port (`benchmarks.pytorch.relational_memory`) and is
+eager, once with the port's norms and once with those of the original, over rows. The LSTMs are
+Keras', one with the same output size and one with the same number of parameters.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ PORT = "PyTorch, the port's structure"
 
 @dataclasses.dataclass(frozen=True)
 class Config(Rounds):
-    """Sizes, and how long is measured."""
+    """Set the sizes and the number of measurements."""
 
     batch: int = 64
     steps: int = 8
@@ -39,8 +39,8 @@ class Config(Rounds):
 
 def main(config):
     """Measure the CPU time of one training step."""
-    sides = make_sides(config)
-    seconds = take_turns({name: step for name, (step, _) in sides.items()}, config)
+    steps = make_steps(config)
+    seconds = take_turns({name: step for name, (step, _) in steps.items()}, config)
     rows = [
         {
             "layer": name,
@@ -49,7 +49,7 @@ def main(config):
             "10 to 90 %": middle(1e3 * seconds[name]),
             "time relative to the port": median(seconds[name] / seconds[PORT]),
         }
-        for name, (_, parameters) in sides.items()
+        for name, (_, parameters) in steps.items()
     ]
     notes = (
         "CPU time of a training step (forward, backward, Adam), one thread, medians. The last "
@@ -62,8 +62,8 @@ def main(config):
     return Report("Cost of a training step of a memory", rows, notes)
 
 
-def make_sides(config):
-    """Return dict name → (function that does one training step, parameters of the model)."""
+def make_steps(config):
+    """Return a dict from names to (function for one training step, number of parameters)."""
     size = config.mem_slots * config.num_heads * config.head_size
 
     def memory(**options):
@@ -83,7 +83,7 @@ def make_sides(config):
 
 
 def lstm_units(memory, config):
-    """Return the units of the LSTM whose number of parameters is closest to the memory's."""
+    """Return the number of units of the LSTM with about as many parameters as the memory."""
     memory.build((None, None, config.features))
     units = np.arange(1, 5000)
     parameters = 4 * units * (config.features + units + 1)
@@ -98,7 +98,7 @@ def sequences(config):
 
 
 def keras_step(core, config, jit_compile=False):
-    """Return a `train_on_batch` of a Keras layer and a dense layer, and their parameters."""
+    """Return a training step of a Keras layer and a dense layer, and their number of parameters."""
     inputs = keras.Input((config.steps, config.features))
     model = keras.Sequential([inputs, core, keras.layers.Dense(CLASSES)])
     model.compile(
@@ -111,7 +111,7 @@ def keras_step(core, config, jit_compile=False):
 
 
 def torch_step(config, norm_rows=False):
-    """Return the same step of PyTorch's memory, and its parameters."""
+    """Return the same step for the memory in PyTorch, and its number of parameters."""
     size = config.num_heads * config.head_size
     memory = TorchRelationalMemory(
         config.features, config.mem_slots, config.head_size, config.num_heads, norm_rows

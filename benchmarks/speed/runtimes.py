@@ -1,4 +1,4 @@
-"""Size and accuracy of the pretrained models in TFLite and ONNX Runtime.
+"""Measure the size and the accuracy of pretrained models in TFLite and ONNX Runtime.
 
 Every signature of every pretrained model is converted, and its outputs for random inputs are
 compared with TensorFlow's. The conversion to ONNX needs `pip install tf2onnx onnxruntime`.
@@ -17,7 +17,7 @@ from rrl_tf.pretrained import POLICY, pretrained_folder, pretrained_models
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Which models are converted."""
+    """Select the models to convert."""
 
     models: tuple[str, ...] = tuple(sorted(pretrained_models()))
     """Names of pretrained models."""
@@ -82,13 +82,15 @@ def to_onnx(version, signature, inputs):
     Args:
         version: folder of a SavedModel.
         signature: name of the signature.
-        inputs: its inputs, dict name → dtype and shape, as in `policy.json`.
+        inputs: its inputs, a dict name → dtype and shape as in `policy.json`.
     """
     try:
         import onnxruntime
         import tf2onnx
     except ImportError as error:
-        raise InvalidInput(f"ONNX needs pip install tf2onnx onnxruntime; {error}") from error
+        raise InvalidInput(
+            f"the conversion to ONNX needs `pip install tf2onnx onnxruntime`; {error}"
+        ) from error
     specs = [tf.TensorSpec(each["shape"], each["dtype"], name) for name, each in inputs.items()]
     loaded = tf.saved_model.load(str(version))  # owns the variables of its signatures
     function = loaded.signatures[signature]
@@ -105,7 +107,7 @@ def to_onnx(version, signature, inputs):
 
 
 def one_minus_erf(context, node, name, args):
-    """Convert `Erfc`, which TensorFlow's graph optimizer makes of GELU and ONNX does not have."""
+    """Convert `Erfc` for ONNX, which lacks it; TensorFlow's optimizer creates it from GELU."""
     node.type = "Erf"
     (output,) = node.output
     one = context.make_const(f"{name}/one", np.float32(1)).output[0]
@@ -130,7 +132,7 @@ def random_inputs(inputs, rows):
 
 
 def largest_difference(expected, found):
-    """Return the largest difference of named outputs; infinity if integers differ."""
+    """Return the largest difference of named outputs, or infinity if integers differ."""
     if expected.keys() != found.keys():
         raise ValueError(f"outputs must be {sorted(expected)}; received {sorted(found)}")
     largest = 0.0

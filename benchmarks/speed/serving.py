@@ -1,4 +1,4 @@
-"""Actions per second of the server and their latency, compared with what is possible.
+"""Measure the server's throughput and latency, and compare them with upper limits.
 
 Policies with new weights, the relational `fast` and a small dense one, are exported and served by
 `python -m serving.server --enable_batching` in a separate process. `serving.bench` requests the
@@ -9,7 +9,7 @@ action of one observation at a time. It takes turns with:
 - `gRPC echo`: a server on the same gRPC stack that answers every request with the same bytes, which
   is the upper limit of any gRPC server in Python.
 
-The load comes from the same machine and shares its cores.
+The clients run on the same machine as the server and share its cores.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ DENSE_SHAPE, DENSE_UNITS, DENSE_ACTIONS = (49, 3), 256, 5
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Which policies and servers, and how long is measured."""
+    """Select the policies and the servers, and set the number and length of measurements."""
 
     clients: int = 32
     """Concurrent clients."""
     rounds: int = 8
-    """Turns of each side."""
+    """Number of turns of each method."""
     seconds: float = 2.0
-    """Length of a turn."""
+    """Length of a turn in seconds."""
     processes: tuple[int, ...] = (1, 2)
     """Numbers of server processes."""
     policies: tuple[Literal["fast", "dense"], ...] = ("fast", "dense")
@@ -60,8 +60,8 @@ def main(config):
     rows = []
     for policy in config.policies:
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
-            sides = make_sides(policy, folder, config, servers)
-            rows += make_rows(policy, take_turns(sides, config))
+            methods = make_methods(policy, folder, config, servers)
+            rows += make_rows(policy, take_turns(methods, config))
     notes = (
         "Targets with 32 clients: gRPC at least 80 % and REST 100 % of the signature in process, "
         "gRPC 70 % of the echo, p99 at most 4 times p50; one client of the dense policy 0.6 ms.",
@@ -71,10 +71,13 @@ def main(config):
     return Report("Actions from the server", rows, notes)
 
 
-def make_sides(policy, folder, config, servers):
-    """Return dict (side, clients) → function of seconds that returns a `bench.Result`."""
+def make_methods(policy, folder, config, servers):
+    """Return the function that measures each (method, clients).
+
+    Each function takes the seconds of a turn and returns a `bench.Result`.
+    """
     version = export(policy, folder)
-    sides = {
+    methods = {
         (SIGNATURE, 1): in_process(signature_of(version), version),
         (SESSION, 1): in_process(SavedModelSession(version).run, version),
     }
@@ -82,13 +85,13 @@ def make_sides(policy, folder, config, servers):
         (grpc, rest), pid = servers.enter_context(serve(folder, processes))
         suffix, clients = (f", {processes} processes", ()) if processes > 1 else ("", (1,))
         for count in (*clients, config.clients):
-            sides[f"gRPC{suffix}", count] = load(grpc, grpc, count, pid)
-            sides[f"REST{suffix}", count] = load(rest, rest, count, pid)
+            methods[f"gRPC{suffix}", count] = load(grpc, grpc, count, pid)
+            methods[f"REST{suffix}", count] = load(rest, rest, count, pid)
         if processes == 1:
             echo, echo_pid = servers.enter_context(serve_echo(grpc))
             for count in (1, config.clients):
-                sides[ECHO, count] = load(grpc, echo, count, echo_pid)
-    return sides
+                methods[ECHO, count] = load(grpc, echo, count, echo_pid)
+    return methods
 
 
 def export(policy, folder):
@@ -114,7 +117,7 @@ def signature_of(version):
 
 
 def in_process(run, version):
-    """Return a side that calls `run` in this process, one call after the other."""
+    """Return a function that calls `run` in this process for some seconds."""
     spec = SavedModelSession(version).signatures["act"].inputs["observation"]
     shape = [1, *(dim.size for dim in spec.tensor_shape.dim[1:])]
     observation = np.random.default_rng(0).integers(0, 3, shape).astype("uint8")
@@ -134,7 +137,7 @@ def in_process(run, version):
 
 
 def load(described, address, clients, pid):
-    """Return a side that sends requests from `serving.bench`.
+    """Return a function that sends the requests of `serving.bench` for some seconds.
 
     Args:
         described: address of the server whose metadata describe the request.
@@ -152,7 +155,7 @@ def load(described, address, clients, pid):
 
 @contextlib.contextmanager
 def serve(folder, processes):
-    """Start a server; yield its gRPC and REST address, and the process if there is only one."""
+    """Start a server; yield its two addresses, and its process ID if there is only one process."""
     grpc, rest = free_ports(2)
     flags = ("--enable_batching", f"--num_processes={processes}")
     command = server_command(folder, "policy", grpc, rest, *flags)
@@ -168,7 +171,7 @@ def serve(folder, processes):
 
 @contextlib.contextmanager
 def serve_echo(address):
-    """Start a server that repeats the answer of the real one; yield its address and process."""
+    """Start a server that repeats a reply of the server; yield its address and process ID."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "benchmarks.grpc_echo", address, str(port)]
 
@@ -182,7 +185,7 @@ def serve_echo(address):
 
 @contextlib.contextmanager
 def started(command, log, is_ready, patience=600.0):
-    """Run a process until the block ends; yield its id once it is ready."""
+    """Run a process until the block ends; yield its process ID once it is ready."""
     process, end = subprocess.Popen(command, stderr=log), time.monotonic() + patience
     try:
         while not is_ready():
@@ -195,13 +198,13 @@ def started(command, log, is_ready, patience=600.0):
         process.wait()
 
 
-def take_turns(sides, config):
-    """Return dict (side, clients) → list of `bench.Result`, one for each turn."""
-    for turn in sides.values():
+def take_turns(methods, config):
+    """Return a list of `bench.Result`, one for each turn, for each (method, clients)."""
+    for turn in methods.values():
         turn(min(config.seconds, 0.5))  # fills caches
-    results = {key: [] for key in sides}
+    results = {key: [] for key in methods}
     for _ in range(config.rounds):
-        for key, turn in sides.items():
+        for key, turn in methods.items():
             results[key].append(turn(config.seconds))
     return results
 
@@ -213,21 +216,21 @@ def make_rows(policy, results):
         for key, turns in results.items()
     }
     rows = []
-    for (side, clients), turns in results.items():
+    for (method, clients), turns in results.items():
         if failed := sum(turn.failed for turn in turns):
-            raise ValueError(f"all requests must succeed; {failed} failed: {policy}, {side}")
+            raise ValueError(f"all requests must succeed; {failed} failed: {policy}, {method}")
         latencies = 1e3 * np.concatenate([turn.latencies for turn in turns])
         p50, p99 = (float(each) for each in np.quantile(latencies, (0.5, 0.99)))
-        rate = median(rates[side, clients])
+        rate = median(rates[method, clients])
         times = [turn.server_cpu for turn in turns if turn.server_cpu is not None]
-        has_echo = side.startswith("gRPC") and clients > 1
+        has_echo = method.startswith("gRPC") and clients > 1
         rows.append(
             {
                 "policy": policy,
-                "side": side,
+                "method": method,
                 "clients": clients,
                 "requests/s": rate,
-                "10 to 90 % of rounds": middle(rates[side, clients], ",.0f"),
+                "10 to 90 % of rounds": middle(rates[method, clients], ",.0f"),
                 "p50 ms": p50,
                 "p99 ms": p99,
                 "p99 / p50": p99 / p50,

@@ -1,14 +1,15 @@
-"""The cost of one double DQN update: ours against the same computation in PyTorch.
+"""Measure an update of our double DQN and the same computation in PyTorch.
 
-Both sides do one training step, from a batch of raw observations as a tensor to the loss and the
-temporal-difference errors in NumPy: preprocess the observations, three forward passes (online and
-target network at t + n, online network at t), the gradient, clipping by its global norm, Adam, the
-target network. Ours is `DoubleDQN.update` with the presets `book` and `fast` of
-`train_scripts.train_doorkey` and with that of Box-World, without and with XLA. Theirs is
-`benchmarks.pytorch.double_dqn`, eager and with `torch.compile`.
+An update starts with a batch of raw observations as a tensor and ends with the loss and the
+temporal-difference errors in NumPy. It consists of preprocessing, three forward passes (online and
+target network at t + n, online network at t), the gradient, clipping by its global norm, Adam, and
+the update of the target network. Our implementation is `DoubleDQN.update` with the presets `book`
+and `fast` of `train_scripts.train_doorkey` and with that of Box-World, without and with XLA. The
+other is `benchmarks.pytorch.double_dqn`, eager and with `torch.compile`.
 
-All of these compute every cell. One more row is ours without the cells that nothing attends to,
-by `max_entities`, which is how `--preset quick` and Box-World's agent train: no value changes.
+All of these compute every cell. Another row measures our implementation with `max_entities`, which
+leaves out the cells that nothing attends to. The presets `quick` and `box-world` train in this way.
+The values do not change.
 """
 
 import dataclasses
@@ -38,7 +39,8 @@ from train_scripts import train_box_world, train_doorkey
 PRESETS = {
     "book": train_doorkey.PRESETS["book"],
     "fast": train_doorkey.PRESETS["fast"],
-    # Muon, its own optimiser, differs between the libraries; experience is gathered in Python.
+    # Adam, because Muon, the preset's optimiser, differs between the libraries. The environment in
+    # Python suffices to collect transitions.
     "box-world": dataclasses.replace(
         train_box_world.PRESETS["box-world"],
         optimizer="adam",
@@ -51,12 +53,12 @@ VISIBLE = {
     "fast": most_in_sight(5),
     "box-world": train_box_world.max_entities(PRESETS["box-world"]),
 }
-"""Largest number of cells that anything attends to, where not all."""
+"""Largest number of cells that anything attends to, for presets where this is not every cell."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(comparison.Config):
-    """Select the implementations, and how long they are measured."""
+    """Select the networks and the implementations, and set the number of measurements."""
 
     presets: tuple[Literal["book", "fast", "box-world"], ...] = ("book", "fast", "box-world")
     """Presets of `train_scripts.train_doorkey` and `train_scripts.train_box_world`."""
@@ -68,15 +70,15 @@ class Config(comparison.Config):
 
 def main(config):
     """Measure the CPU time of one double DQN update."""
-    sides, flops = {}, {}
+    updates, flops = {}, {}
     for preset in config.presets:
-        flops[preset] = add_sides(sides, preset, config)
+        flops[preset] = add_updates(updates, preset, config)
     counts = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in flops.items())
     return comparison.compare(
         config,
         "Cost of one update",
-        sides,
-        {name: flops[name[0]] for name in sides if name[-1] != OURS_VISIBLE},
+        updates,
+        {name: flops[name[0]] for name in updates if name[-1] != OURS_VISIBLE},
         lambda seconds: (
             "CPU time of an update, one thread; the last three columns are ratios of medians.",
             f"Matrix products of an update, in GFLOP: {counts}.",
@@ -84,8 +86,8 @@ def main(config):
     )
 
 
-def add_sides(sides, preset, config):
-    """Add `(preset, precision, side) → function` for all sides that update a preset's network.
+def add_updates(updates, preset, config):
+    """Add the updates of a preset to `updates`, by (preset, precision, implementation).
 
     Returns:
         Floating-point operations of the matrix products of one update.
@@ -103,19 +105,23 @@ def add_sides(sides, preset, config):
             agents[OURS_VISIBLE] = our_agent(training, precision, False, VISIBLE[preset])
         for agent in agents.values():
             agent.set_state(agents[OURS].get_state())
-        updates = {side: our_update(agent, batch) for side, agent in agents.items()}
+        added = {
+            implementation: our_update(agent, batch) for implementation, agent in agents.items()
+        }
         theirs = {EAGER: False, COMPILED: True} if config.compiled else {EAGER: False}
-        for side, compiled in theirs.items():
+        for implementation, compiled in theirs.items():
             agent = torch_agent(training, precision, weights, compiled)
-            updates[side] = functools.partial(agent.update, batch)
-        losses = {side: update()[0]["loss"] for side, update in updates.items()}
+            added[implementation] = functools.partial(agent.update, batch)
+        losses = {implementation: update()[0]["loss"] for implementation, update in added.items()}
         comparison.check_equal(losses, precision)
-        sides |= {(preset, precision, side): update for side, update in updates.items()}
+        updates |= {
+            (preset, precision, implementation): update for implementation, update in added.items()
+        }
     return count_flops(torch_agent(training, "float32", weights), batch)
 
 
 def our_update(agent, batch):
-    """Return a function that updates our agent; it returns what the update in PyTorch returns."""
+    """Return a function that updates our agent and returns the same as the update in PyTorch."""
     tensors = {name: tf.constant(array) for name, array in batch.items()}
 
     def update():
@@ -137,7 +143,7 @@ def gather_batch(training):
 
 
 def our_agent(training, precision, jit_compile, max_entities=None):
-    """Return the agent of a preset in some precision, with at most `max_entities` cells."""
+    """Return the agent of a preset with the given precision and at most `max_entities` cells."""
     training = dataclasses.replace(training, dtype=PRECISIONS[precision], jit_compile=jit_compile)
     return double_dqn(training, max_entities=max_entities)[1]
 
@@ -162,7 +168,7 @@ def torch_agent(training, precision, weights, compiled=False):
 def count_flops(agent, batch):
     """Count the floating-point operations of the matrix products in an update.
 
-    The counter does not see inside the fused attention, which is replaced for it.
+    The fused attention is replaced by separate products, because the counter cannot look inside it.
     """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         agent.update(batch)

@@ -129,7 +129,7 @@ class Actor:
         return Rollout(transitions, episodes, order.version, self._name)
 
     def _begin(self, step):
-        # The step is part of the seed, so a restarted actor plays other episodes.
+        # The step is part of the seed, so a restarted actor does not repeat its episodes.
         sequence = np.random.SeedSequence((*self._seed, step))
         seed, env_seed = sequence.generate_state(2, np.uint64).astype(np.int64) & (2**62 - 1)
         self._collector = Collector(

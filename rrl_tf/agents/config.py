@@ -13,7 +13,7 @@ from rrl_tf.training.config import (
     require_not_negative,
     require_positive,
 )
-from rrl_tf.training.optimizers import OptimizerName
+from rrl_tf.training.names import OptimizerName
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class AgentConfig(RunConfig):
     """Number of environment steps over which the probability of a random action decays."""
     epsilon_exponent: float | None = None
     """α, which makes environments explore differently, as in Ape-X: environment i of E acts
-    randomly with probability ε^(1 + α i / (E - 1)). By default 7 with actors, else 0."""
+    randomly with probability ε^(1 + α i / (E - 1)). By default 7 with actors and 0 without."""
 
     evaluation_episodes: int = 300
     """Maximum number of episodes per evaluation; every evaluation uses the same episodes."""
@@ -97,6 +97,8 @@ class AgentConfig(RunConfig):
     """Number of steps between checkpoints."""
     draw_every: int = dataclasses.field(default=0, metadata=MUTABLE)
     """Number of steps between figures and videos of an episode; 0 draws only at the end."""
+    export_best: bool = dataclasses.field(default=False, metadata=MUTABLE)
+    """Export the weights that `keep_best` keeps instead of the last weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,6 +120,8 @@ class AgentConfig(RunConfig):
                 f"learning_rate_updates={self.learning_rate_updates}; "
                 f"received {self.learning_rate_hold}."
             )
+        if self.export_best and not self.keep_best:
+            raise InvalidInput("`export_best` needs `keep_best`; received it alone")
         if self.actors and self.loop == "graph":
             raise InvalidInput(
                 f"`actors` needs loop='python'; received {self.actors} actors and loop='graph'. "

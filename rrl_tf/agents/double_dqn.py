@@ -14,7 +14,8 @@ from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.optimizers import OptimizerName, limit_loss_scale, make_optimizer
+from rrl_tf.training.names import OptimizerName
+from rrl_tf.training.optimizers import limit_loss_scale, make_optimizer
 
 State = dict[str, Tensor]
 """Recurrent state of E environments, a dict name → `(E, ...)`; empty for a network without
@@ -248,7 +249,7 @@ class DoubleDQN:
         """Restore a state from `get_state`.
 
         Raises:
-            InvalidInput: if an array is missing, unknown, not finite or of another shape. The
+            InvalidInput: if an array is missing, unknown, not finite or of a wrong shape. The
                 message lists up to three problems, and the agent is not changed.
         """
         variables = self._variables()

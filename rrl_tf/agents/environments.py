@@ -71,7 +71,7 @@ class CurriculumEnv(gymnasium.Wrapper):
         """Select a level and begin an episode of it; `options["level"]` is 0 by default.
 
         Raises:
-            InvalidInput: if the level does not exist, or `options` contains another key.
+            InvalidInput: if the level does not exist, or `options` contains an unknown key.
         """
         level = level_of(options, len(self.envs))
         # A separate generator, so that selecting a level does not change the environment's draws.
@@ -211,10 +211,11 @@ class GraphEnvs:
         return {"reset_options": self.reset_options, **columns}
 
     def set_state(self, stored: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the state and observation of the environments when `get_state` was called.
+        """Restore a state from `get_state`; return it as tensors, and its observation.
 
         Raises:
-            InvalidInput: if the environments or their number differ, or the level does not exist.
+            InvalidInput: if the state is of different environments or of another number of them, or
+                its level does not exist.
         """
         example = self.initial_state((0, 0), 0)
         expected = {
@@ -378,7 +379,7 @@ def level_of(options: Mapping[str, Any] | None, levels: int) -> int:
     """Return the level in the `options` of `env.reset`, 0 by default.
 
     Raises:
-        InvalidInput: if the level does not exist, or `options` contains another key.
+        InvalidInput: if the level does not exist, or `options` contains an unknown key.
 
     Example:
         >>> level_of({"level": 1}, levels=2), level_of(None, levels=2)

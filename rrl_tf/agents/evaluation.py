@@ -47,21 +47,19 @@ class Evaluation:
     loop: np.ndarray | None
 
     def summary(self) -> dict[str, float]:
-        """Return a dict with the means of `return`, `length`, `success` and `loops`.
+        """Return a dict with the means of `return`, `episode_length`, `success` and `loops`.
 
-        `success` and `loops` are left out if they are unknown. If success is known, `length` is
-        the mean over successful episodes.
+        `success` and `loops` are left out if they are unknown. If an episode succeeded, the dict
+        also contains `solved_length`, the mean length of the successful episodes.
         """
-        means = {"return": float(self.reward.mean())}
-        counted = self.length
+        means = {"return": self.reward.mean(), "episode_length": self.length.mean()}
         if self.success is not None:
-            means["success"] = float(self.success.mean())
-            counted = self.length[self.success]
+            means["success"] = self.success.mean()
+            if self.success.any():
+                means["solved_length"] = self.length[self.success].mean()
         if self.loop is not None:
-            means["loops"] = float(self.loop.mean())
-        if len(counted):
-            means["length"] = float(counted.mean())
-        return means
+            means["loops"] = self.loop.mean()
+        return {name: float(mean) for name, mean in means.items()}
 
 
 def evaluate(
@@ -92,7 +90,7 @@ def evaluate(
 
     Raises:
         InvalidInput: if `resets` is empty, if an action is not an integer, or if an environment
-            returns a value that is not finite or has another shape or dtype than it declares.
+            returns a value that is not finite, or whose shape or dtype is not the declared one.
 
     Example:
         >>> import rrl_tf
@@ -187,7 +185,7 @@ class _Episode:
 class GraphEvaluation:
     """Evaluates a policy inside the TensorFlow graph, with the same results as `evaluate`.
 
-    With random actions the results differ, because they are drawn from another generator.
+    With random actions the results differ, because a different generator draws the actions.
 
     Args:
         agent: `DoubleDQN` or `RecurrentDoubleDQN` whose policy is evaluated.

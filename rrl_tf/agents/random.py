@@ -43,7 +43,7 @@ def split(seed: Any, count: int) -> list[Tensor]:
 
 
 def epsilon_greedy(values: Tensor, epsilon: Any, seed: Any) -> Tensor:
-    """Return actions `(B,)` int32: random with probability ε, else greedy for Q values `(B, A)`.
+    """Return ε-greedy actions `(B,)` int32 for Q values `(B, A)`, where ε is `epsilon`.
 
     Example:
         >>> epsilon_greedy(tf.constant([[0.0, 1.0]]), 0.0, seed=(0, 1))

@@ -34,7 +34,7 @@ def hugging_face_decision_transformer(
         `model`.
 
     Raises:
-        InvalidInput: if the model is not built or computes another function than the original, or
+        InvalidInput: if the model is not built or does not compute the original's function, or
             if names are missing, unknown or have a wrong shape. The message lists all of these
             names, and the model is unchanged.
 

@@ -88,8 +88,8 @@ class RandomGraphs(FreshBatches):
     """A dataset for `fit` that samples new graphs in every batch.
 
     Inputs are a dict with the keys `"nodes"` and `"edges"`, as in `Graphs`. Targets `(B, N)` are 1
-    for nodes that are connected to the marked node and 0 for the others. No seed below 2**128 gives
-    the same graphs in `random_graphs`, which can therefore generate test data.
+    for nodes that are connected to the marked node and 0 for the others. `random_graphs` never
+    returns the same graphs for a seed below 2**128, so it can generate test data.
 
     Args:
         batch_size: number of graphs B in a batch.

@@ -158,7 +158,7 @@ def _read_idx(file: pathlib.Path, dimensions: int) -> np.ndarray:
 def preprocessed(
     split: Split, preprocess: Preprocess, seed: int, batch_size: int = 1000
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Preprocess all images of a split; the same seed and batch size give the same arrays.
+    """Preprocess all images of a split; the result depends only on the seed and the batch size.
 
     Args:
         split: the images and labels.

@@ -124,7 +124,8 @@ def nth_farthest_floors(
     """Estimate the accuracy of baselines that do not compare vectors with each other.
 
     - `"chance"` answers a random label.
-    - `"no geometry"` answers m if n is the rank of vector m itself, and else a random other label.
+    - `"no geometry"` answers m if n is the rank of vector m itself, and otherwise a random label
+      except m.
     - `"norms only"` also answers m in this case; otherwise, it ranks the vectors by their norms
       instead of their distances to vector m.
 
@@ -172,7 +173,7 @@ def nth_farthest_floors(
 class NthFarthest(FreshBatches):
     """A dataset for `fit` that samples new questions in every batch.
 
-    No seed below 2**128 gives the same questions in `sample_nth_farthest`, which can therefore
+    `sample_nth_farthest` never returns the same questions for a seed below 2**128, so it can
     generate test data.
 
     Args:

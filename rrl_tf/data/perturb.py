@@ -1,6 +1,6 @@
 """Shift, rotate and spot batches of digits at random, with TensorFlow operations.
 
-Equal seeds give equal perturbations.
+The same seed always selects the same perturbations.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _integers(seed, shape, limit):
 
 
 def _nearest(position):
-    # Half a pixel is rounded up. Rotations by right angles give exact halves up to rounding errors;
+    # Half a pixel is rounded up. Rotations by right angles result in halves up to rounding errors;
     # the margin of 1e-4 makes sure that these are also rounded up.
     return tf.cast(tf.floor(position + (0.5 + 1e-4)), tf.int32)
 

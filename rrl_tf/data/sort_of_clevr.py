@@ -183,8 +183,8 @@ def question_text(question: np.ndarray) -> str:
 class SortOfClevr(FreshBatches):
     """A dataset for `fit` that samples new pictures in every batch.
 
-    Inputs are a dict with the keys `"images"` and `"questions"`. No seed below 2**128 gives the
-    same pictures in `sample_sort_of_clevr`, which can therefore generate test data.
+    Inputs are a dict with the keys `"images"` and `"questions"`. `sample_sort_of_clevr` never
+    returns the same pictures for a seed below 2**128, so it can generate test data.
 
     Args:
         batch_size: number of pictures B in a batch.

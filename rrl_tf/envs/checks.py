@@ -27,7 +27,7 @@ class ArrayCheck:
         name: subject of the error message, such as `"the observation"`.
         shape: declared shape of one value.
         dtype: declared dtype, a number or bool type.
-        any_shape: whether a value of another shape is accepted and reshaped if it has the right
+        any_shape: whether a value of a different shape is accepted and reshaped if it has the right
             size. Environments may return a reward as an array of shape `(1,)`.
 
     Example:
@@ -78,8 +78,8 @@ shape (2,) with 300 from environment 0 in step 7
         Raises:
             InvalidInput: as for a single value, or if the number of values is not `count`.
         """
-        array = self._numbers(values) if self.any_shape else None
-        if array is None:
+        array = self._numbers(values) if self.any_shape and np.iterable(values) else None
+        if array is None or len(array) != count:
             array = self._converted(values, (count, *self.shape))
         if array is not None:
             return array
@@ -176,11 +176,11 @@ def observation_check(space: gymnasium.Space) -> ArrayCheck:
 
 
 REWARD = ArrayCheck("the reward", (), np.float32, any_shape=True)
-"""The check of a reward: a number, or an array of one number."""
+"""The check of a reward: a number, or an array with exactly one number."""
 
 
 def flag_check(name: str) -> ArrayCheck:
-    """Return the check of a flag: a bool, 0 or 1, or an array of one of these."""
+    """Return the check of a flag: a bool, 0 or 1, or an array with exactly one such element."""
     return ArrayCheck(name, (), bool, any_shape=True)
 
 
@@ -196,7 +196,7 @@ class CheckedEnv(gymnasium.Wrapper):
 
     Raises:
         InvalidInput: if observations are not arrays. Later, `reset` and `step` raise it for a value
-            that is not finite or has another shape or dtype; see `ArrayCheck`.
+            that is not finite, or whose shape or dtype is wrong; see `ArrayCheck`.
 
     Example:
         >>> env = CheckedEnv(gymnasium.make("CartPole-v1"))

@@ -52,9 +52,10 @@ class GraphEnv(Protocol):
         ...
 
     def state_key(self, state: Any) -> Tensor:
-        """Return keys int64 `(E,)`: two states of an episode with equal keys have the same future.
+        """Return an int64 that identifies each environment's state, `(E,)`.
 
-        Evaluation uses them to detect that a policy repeats itself in a loop.
+        If two states of the same episode have the same identifier, they have the same future.
+        Evaluation uses this to detect that a policy repeats its actions in a loop.
         """
         ...
 

@@ -21,7 +21,7 @@ from rrl_tf.envs.wrappers import SelectActions, StackFrames
 from rrl_tf.errors import InvalidInput
 
 MOST_CODES = 64
-"""A grid of integers is one-hot encoded if all its values are smaller, and else is an image."""
+"""A grid of integers with codes below this number is one-hot encoded; any other is an image."""
 
 _MINIGRID_SUCCESS = 0.05  # MiniGrid's reward for a success, 1 - 0.9 * steps / max_steps, is larger
 

@@ -104,8 +104,8 @@ def enumerate_memory_starts(size: int, random_length: bool = False) -> tuple[Mem
 class Memory(StartableEnv, MemoryEnv):
     """MiniGrid's Memory with chosen starts, `info["success"]` and `state_key()`.
 
-    Without `starts` and reset options, the same seed and actions give the same grids, observations
-    and rewards as in MiniGrid.
+    Without `starts` and reset options, the same seed and actions lead to the same grids,
+    observations and rewards as in MiniGrid.
 
     Args:
         size: side of the grid in cells, odd, at least 7.
@@ -144,7 +144,7 @@ class Memory(StartableEnv, MemoryEnv):
 
     def _gen_grid(self, width, height):
         start = self._chosen_start()
-        self._draws: list[int] = []  # results that the next random draws return, last first
+        self._draws: list[int] = []  # results that the next random draws return, the last one first
         self._drawn: list[int] = []  # results of all draws of this grid
         if start is not None:  # `_rand_int` returns these numbers instead of random ones
             objects = (_UPPER_OBJECTS.index(start.upper), _OBJECTS.index(start.shown))

@@ -57,7 +57,7 @@ class StartableEnv(MiniGridEnv):
         """Begin an episode, at `options["start"]` if it is given.
 
         Raises:
-            InvalidInput: if `options` has another key, or the start is invalid.
+            InvalidInput: if `options` has an unknown key, or the start is invalid.
         """
         start = reset_option("start", options)
         self._requested = None if start is None else self._checked(start)
@@ -97,7 +97,7 @@ class StartableEnv(MiniGridEnv):
         return False
 
     def _is_success(self, reward):
-        """Return whether a terminated episode is a success: a wrong goal gives no reward."""
+        """Return whether a terminated episode is a success: a wrong goal has no reward."""
         return bool(reward > 0)
 
     def _chosen_start(self):

@@ -104,7 +104,7 @@ def object_cells(
 
 
 def agent_cell(view: Any) -> tuple[int, int]:
-    """Return the agent's cell (x, y): the cell with its code, or else the middle of the last row.
+    """Return the cell (x, y) with the agent's code or, without one, the middle of the last row.
 
     Args:
         view: one frame, `(width, height, channels)`.

@@ -106,8 +106,9 @@ def one_hot(
     for name, each in (("unseen_code", unseen_code), ("agent_code", agent_code)):
         if each is not None:
             number_from(name, integer(name, each), 0, codes[0] - 1)
-    # A matrix product repeats each channel once per code, and one comparison then gives all one-hot
-    # vectors. On a CPU, this is faster than encoding and concatenating the channels one by one.
+    # A matrix product repeats each channel once per code, and one comparison then computes all
+    # one-hot vectors. On a CPU, this is faster than encoding and concatenating the channels one by
+    # one.
     repeat = np.repeat(np.eye(len(codes)), codes, axis=1)
     repeat = np.kron(np.eye(frames), repeat).astype("float32")
     code = np.tile(np.concatenate([np.arange(n) for n in codes]), frames).astype("float32")
@@ -261,6 +262,6 @@ def _largest(space):
     """Return the largest absolute bound of each channel (last axis)."""
     bounds = np.abs(np.stack([space.low, space.high]).astype("float64"))
     largest = bounds.reshape(-1, space.shape[-1]).max(axis=0)
-    if not np.isfinite(largest).all():
-        raise InvalidInput(f"`space` must have finite bounds; received {space}")
+    if not (largest <= np.finfo("float32").max).all():
+        raise InvalidInput(f"`space` must have bounds that are finite in float32; received {space}")
     return largest

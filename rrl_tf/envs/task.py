@@ -79,7 +79,7 @@ class Task:
             none, the action numbers.
         entities: function of a raw observation that returns a dict label → grid cell (indices of
             the first two axes), for attention figures. Animations show the attention from the cell
-            with the label `"agent"`.
+            with the label `"agent"` or, without one, from the centre and from all cells.
         unseen: function of a raw observation that returns a bool array of the grid's shape, true
             for cells that the agent does not see.
         view: function of an environment that returns an upright RGB image of the agent's view.

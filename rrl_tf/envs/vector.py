@@ -126,7 +126,7 @@ class SeededVectorEnv(VectorEnv):
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
             InvalidInput: if `actions` are not E actions, or an environment returns a value that is
-                not finite or has another shape or dtype than it declares; see `ArrayCheck`.
+                not finite, or whose shape or dtype is not the declared one; see `ArrayCheck`.
         """
         if self._observation is None:
             raise ResetNeeded("Call reset or set_state before step.")
@@ -207,8 +207,8 @@ class SeededVectorEnv(VectorEnv):
             The current observations `(E, ...)`.
 
         Raises:
-            InvalidInput: if the state has another number of environments, or a replayed episode
-                gives another observation than the stored one.
+            InvalidInput: if the state has a different number of environments, or a replayed episode
+                produces a different observation than the stored one.
         """
         environments = state["environments"]
         if len(environments) != self.num_envs:

@@ -84,8 +84,8 @@ class Policy:
         Raises:
             InvalidInput: If the shape or dtype differs from the signature, if the dtype cannot
                 represent the values of a list, or if scores are requested from a policy without
-                attention. Also for a policy that needs a memory or the last steps of the episode:
-                use `serving.sessions` or `predict` for these.
+                attention. It is also raised for a policy that needs a memory or the last steps of
+                the episode; use `serving.sessions` or `predict` for such a policy.
         """
         return self._call("act", observation, "action", return_attention_scores)
 

@@ -126,8 +126,9 @@ def export_recurrent_policy(
 
     - `act` and `serving_default`: `{"observation" (B, ...), "memory" (B, M + 2), "reward" (B,)} ->
       {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 2)}`. The reward is ignored in the
-      first step of an episode. The call fails if the memory has another batch size, or comes from a
-      policy with other weights or settings. A row of zeros, as in warm-up requests, stands for the
+      first step of an episode. The call fails if the memory has a different batch size, or comes
+      from a policy with different weights or settings. A row of zeros, as in warm-up requests,
+      stands for the
       row of `initial_memory`: the step is the first of an episode.
     - `act_with_attention` and `initial_memory`: as for `export_policy`. If the memory has slots,
       `policy.json` stores their number as `memory_slots`, and they are the first rows and columns
@@ -188,7 +189,7 @@ def export_recurrent_policy(
 
 
 def _fingerprint(network):
-    """Return a checksum of the configuration and weights; float32 stores it exactly; never 0."""
+    """Return a nonzero checksum of configuration and weights that float32 represents exactly."""
     if not (hasattr(network, "initial_memory") and network.built):
         raise InvalidInput(
             "`network` must be a built RecurrentQNetwork; received "

@@ -199,8 +199,9 @@ def _examples(specs, batch):
 
 def _write_graph(folder, model, endpoints):
     archive = keras.export.ExportArchive()
-    # The archive must track the model to save its tables. It would save the variables of a tracked
-    # layer twice, because it also finds them in the signatures. Those of a tf.Module it saves once.
+    # The archive must track the model to save its tables. It would save the variables of a model
+    # that it tracks directly twice, because it also finds them in the signatures. It saves the
+    # variables of a model inside a tf.Module only once.
     owner = tf.Module()
     owner.model = model
     archive.track(owner)

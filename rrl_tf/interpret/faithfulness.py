@@ -72,9 +72,9 @@ def measure_faithfulness(
 
     The orders are:
 
-    - `"most attended"`: the k most attended entities, as `attention_rollout` measures it.
+    - `"most attended"`: the k most attended entities, as measured by `attention_rollout`.
     - `"most, last round"`: the same, but from the attention of the last round only.
-    - `"least attended"`: the k least attended entities, as `attention_rollout` measures it.
+    - `"least attended"`: the k least attended entities, as measured by `attention_rollout`.
     - `"at random"`: k random entities.
 
     Args:
@@ -207,7 +207,7 @@ def _open_agent(network, inputs, memory):
 
 
 def _open_vqa(network, inputs, memory):
-    """Return the same as `_open_agent` for a network that answers one question per picture."""
+    """Return what `_open_agent` returns, for a network that answers one question per picture."""
     if memory is not None:
         raise InvalidInput("`memory` must be None for a RelationalVQA; received a memory")
     if not isinstance(inputs, Mapping) or set(inputs) != {"images", "questions"}:

@@ -192,10 +192,10 @@ class MemorySwap:
     Attributes:
         decided: `(P,)` bool, true for D pairs whose episodes reach the same position with the same
             observation and act differently. Only their memories differ there.
-        action: `(2 D,)` bool, for both episodes of each of these pairs: whether an episode that
-            gets the other's memory takes the other's action.
-        outcome: `(2 D,)` bool, in the same order: whether an episode that gets the other's memory
-            ends where the other ended.
+        action: `(2 D,)` bool, for both episodes of each of these pairs: whether the episode takes
+            the action of the other episode if it gets the other's memory.
+        outcome: `(2 D,)` bool, in the same order: whether the episode then ends where the other
+            episode ended.
     """
 
     decided: np.ndarray
@@ -236,7 +236,7 @@ def swap_memories(
         `MemorySwap`, in the order of the starts.
 
     Raises:
-        InvalidInput: if `starts` is empty or has another object than a `MemoryStart`.
+        InvalidInput: if `starts` is empty or has an element that is not a `MemoryStart`.
 
     For an example, see the top of this module.
     """
@@ -306,7 +306,7 @@ class _Episode:
         self.end = tuple(map(int, world.agent_pos)) if terminated else object()
 
     def replay(self, t, memory):
-        """Return this episode up to step t, from where it continues with another memory."""
+        """Return this episode up to step t, from where it continues with the given memory."""
         actions = [step.action for step in self.steps[:t]]
         return _Episode(self.env, self.start, actions, {**self.steps[t].state, "memory": memory})
 

@@ -24,8 +24,8 @@ class StepTrace:
         q_values: `(A,)`.
         attention: dict name of a round -> attention `(H, N, N)` between entities. The cell (x, y)
             of a grid is entity `x * height + y`, as in the figures; patches of a picture are
-            numbered row by row. Empty if the entities are neither cells nor patches. Of an
-            observation with several parts, the grid is the preprocessor's `grid_part`.
+            numbered row by row. Empty if the network has no attention between cells or patches. Of
+            an observation with several parts, the grid is the preprocessor's `grid_part`.
         memory_attention: dict name of a block -> attention `(H, N, S)` of the memory.
         gates: dict name of a gate -> `(M, units)` for M slots or `(units,)`, from 0 to 1.
     """
@@ -75,7 +75,7 @@ class PolicyTracer:
             return None
         shape = self._task.preprocessor.shape
         grid = self._network.grid_shape((None, *shape))
-        # With one entity per cell, the cells of the grid may be anywhere in the rendered frame.
+        # With one entity per cell, the cells of the grid need not cover the rendered frame.
         return None if grid == shape[:2] else grid
 
     def trace(self, observation: np.ndarray) -> StepTrace:
@@ -103,13 +103,10 @@ class PolicyTracer:
     def _in_figure_order(self, attention):
         if self.patch_grid:
             return attention
-        if self._task.entities is None or len(grid_shape(self._task)) < 2:
-            return {}
         part = self._task.preprocessor.grid_part or "round_"
         attention = {name: each for name, each in attention.items() if name.startswith(part)}
         order = cells_order(self._task)
-        cells = (len(order), len(order))
-        if any(x.shape[1:] != cells for x in attention.values()):
+        if any(each.shape[1:] != (len(order), len(order)) for each in attention.values()):
             return {}
         return {name: each[:, order][:, :, order] for name, each in attention.items()}
 
@@ -160,11 +157,11 @@ def _numbered(name, count):
 
 
 def grid_shape(task: Task) -> tuple[int, ...]:
-    """Return the first two sizes of preprocessed observations, or of their `grid_part`."""
-    preprocessor = task.preprocessor
-    if preprocessor.parts:
-        return preprocessor.shape.get(preprocessor.grid_part, ())[:2]
-    return preprocessor.shape[:2]
+    """Return the first two sizes of a preprocessed grid or `grid_part`, or else an empty tuple."""
+    shape = task.preprocessor.shape
+    if task.preprocessor.parts:
+        shape = shape.get(task.preprocessor.grid_part, ())
+    return shape[:2] if len(shape) == 3 else ()
 
 
 def cells_order(task: Task) -> np.ndarray:

@@ -44,7 +44,7 @@ class AppendCoordinates(BaseLayer):
         which grows along `height`, then the sines and cosines.
 
     Raises:
-        InvalidInput: for an unknown `divisor`, or inputs of another rank.
+        InvalidInput: for an unknown `divisor`, or inputs of a wrong rank.
 
     Example:
 

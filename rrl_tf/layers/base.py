@@ -68,7 +68,7 @@ def make_dense(
         owner: layer or model with a `kernel_initializer`.
         name: name of the dense layer.
         units: size of its output.
-        features: size of its input, with which it is built; if None, it is not built.
+        features: size of the input for which the dense layer is built; `None` leaves it unbuilt.
         activation: activation of the dense layer.
         use_bias: whether the dense layer has a bias.
         bias_initializer: initialiser of the bias.
@@ -122,7 +122,7 @@ def same_shape(shape: Shape, expected: Shape, broadcast: bool = False) -> bool:
 
 
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras' layer with a gradient that is faster on a CPU; weights and numbers are the same.
+    """Keras' layer with a faster gradient on a CPU; weights and outputs are the same.
 
     Keras differentiates through the mean and the variance, which needs twice as many passes over
     the array as the explicit formula.

@@ -50,10 +50,10 @@ def without_removed(allowed: Tensor | None, removed: Tensor, shape: Shape) -> Te
         shape: the expected shape `(B, N)`, for the check of `removed`.
 
     Raises:
-        InvalidInput: if `removed` has another shape or dtype.
+        InvalidInput: if `removed` has a wrong shape or dtype.
     """
     given, dtype = (getattr(removed, name, None) for name in ("shape", "dtype"))
-    # PyTorch's dtype is `torch.bool`. In another dtype, every number except 0, even NaN, is true.
+    # PyTorch's dtype is `torch.bool`. In any other dtype, every number except 0, even NaN, is true.
     is_bool = str(getattr(dtype, "name", dtype)).endswith("bool")
     if given is None or not is_bool or not same_shape(given, shape):
         received = type(removed).__name__ if given is None else f"{tuple(given)} of {dtype}"
@@ -77,7 +77,7 @@ def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | 
         shape: `(B, H, N, S)`.
 
     Raises:
-        InvalidInput: if the mask has another shape.
+        InvalidInput: if the mask has a wrong shape.
     """
     pairs = None if mask is None or len(mask.shape) == 2 else mask
     padding = padding_mask(keys, mask)

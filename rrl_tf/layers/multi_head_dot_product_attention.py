@@ -89,8 +89,8 @@ class MultiHeadDotProductAttention(EntityLayer):
               that Keras has attached to the keys. Write `mask[None, None]` to apply a mask `(N, S)`
               to all inputs and heads.
 
-            A row without any allowed key gives zeros. Masked values must be finite, because 0 times
-            infinity is NaN.
+            For a query without any allowed key, output and scores are zero. Masked values must be
+            finite, because 0 times infinity is NaN.
         bias: added to the scores before the softmax; four axes that broadcast to `(B, H, N, S)`. A
             bias of `-inf` forbids attention, as a `mask` does.
         entity: index of the only entity to compute an output for. N is then 1 in the results.
@@ -153,7 +153,7 @@ class MultiHeadDotProductAttention(EntityLayer):
 
     @property
     def fixed_entities(self) -> bool:
-        """Whether the layer has weights for every entity, so that their number is fixed."""
+        """Whether the number of entities is fixed, because each entity has its own weights."""
         return self.score == "book_additive" or self.qkv_norm == "joint"
 
     def build(self, inputs_shape: Shape, context_shape: Shape | None = None) -> None:

@@ -25,8 +25,8 @@ class PositionEmbedding(BaseLayer):
         `(B, N, F)`.
 
     Raises:
-        InvalidInput: for inputs of another rank, with an unknown N or F, or with other sizes than
-            those that the layer was built for.
+        InvalidInput: for inputs of a wrong rank, with an unknown N or F, or with sizes for which
+            the layer was not built.
 
     Example:
 

@@ -33,7 +33,7 @@ class RandomShift(BaseLayer):
         `(B, height, width, C)`.
 
     Raises:
-        InvalidInput: for `cells` below 1, or inputs of another rank.
+        InvalidInput: for `cells` below 1, or inputs of a wrong rank.
 
     Example:
 

@@ -89,7 +89,7 @@ class RelationalBlock(EntityLayer):
 
     Raises:
         InvalidInput: for an argument out of its range, for `units` that do not fit the residual
-            connection, for edges or a mask of another shape, for an `entity` that does not exist,
+            connection, for edges or a mask of a wrong shape, for an `entity` that does not exist,
             or for a `grid` that is missing or does not fit.
 
     Example:

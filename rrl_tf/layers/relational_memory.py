@@ -81,7 +81,7 @@ class RelationalMemory(BaseLayer, keras.layers.RNN):
 
     Raises:
         InvalidInput: for an argument out of its range, or sequences, a mask or an initial memory of
-            another shape.
+            a wrong shape.
 
     Example:
 

@@ -78,8 +78,8 @@ class RelationalMemoryCell(BaseLayer):
         memory, as in the original.
 
     Raises:
-        InvalidInput: for an argument out of its range, an input of another rank, or a memory of
-            another shape.
+        InvalidInput: for an argument out of its range, an input of a wrong rank, or a memory of
+            a wrong shape.
 
     Example:
 

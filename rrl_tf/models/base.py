@@ -85,7 +85,7 @@ class BaseModel(BaseLayer, keras.Model):
         Raises:
             InvalidInput: if the name is unknown (the message lists the known names); if
                 `load_weights` is True for an architecture; if the folder is damaged or contains a
-                model of another class; if the folder cannot be downloaded from the Hub.
+                model of a different class; if the folder cannot be downloaded from the Hub.
 
         Example:
 

@@ -229,7 +229,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
     ) -> dict[str, Tensor] | tuple[dict[str, Tensor], dict[str, Tensor]]:
         x = self.embedding(inputs, training=training)  # (B, 3 K, F)
         mask = inputs["mask"]
-        if not same_shape(mask.shape, inputs["timesteps"].shape):  # else, one row would broadcast
+        if not same_shape(mask.shape, inputs["timesteps"].shape):  # one row would broadcast
             raise InvalidInput(
                 f"`mask` must have the shape of `timesteps`, {tuple(inputs['timesteps'].shape)}; "
                 f"received {tuple(mask.shape)}"

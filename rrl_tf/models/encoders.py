@@ -13,7 +13,7 @@ from rrl_tf._arguments import one_of, optional_dict, positive_ints
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
-from rrl_tf.models.base import build_in_turn, make_layer
+from rrl_tf.models.base import architecture_config, build_in_turn, make_layer
 from rrl_tf.models.relational_q_network import RelationalEncoder, with_preprocessor
 
 SMALLEST_PICTURE = 36
@@ -149,7 +149,9 @@ def _has_no_entities(kind, removed):
         )
 
 
-def encoders_of(preprocessor: Any, grids: str = "fast") -> dict[str, dict[str, Any]]:
+def encoders_of(
+    preprocessor: Any, grids: str = "fast", **overrides: Any
+) -> dict[str, dict[str, Any]]:
     """Return the argument `encoders` of `MultiInputEncoder` for preprocessed observations.
 
     Images of at least 36 x 36 pixels get convolutions, smaller grids the encoder that `grids`
@@ -158,11 +160,12 @@ def encoders_of(preprocessor: Any, grids: str = "fast") -> dict[str, dict[str, A
     Args:
         preprocessor: `Preprocessor` with `parts`.
         grids: `"dense"`, `"convolutional"`, or an architecture of `RelationalQNetwork`.
+        **overrides: arguments that replace those of the architecture.
     """
-    return {name: _encoder_of(part, grids) for name, part in preprocessor.parts.items()}
+    return {name: _encoder_of(part, grids, overrides) for name, part in preprocessor.parts.items()}
 
 
-def _encoder_of(preprocessor, grids):
+def _encoder_of(preprocessor, grids, overrides):
     """Return the entry of `encoders_of` for one part."""
     is_grid = len(preprocessor.shape) == 3
     is_picture = is_grid and min(preprocessor.shape[:2]) >= SMALLEST_PICTURE
@@ -173,9 +176,9 @@ def _encoder_of(preprocessor, grids):
         return {"encoder": "dense", "convolutions": sizes, "hidden_units": (256,)}
     if grids == "convolutional":
         return {"encoder": "dense", "convolutions": ((20, 3, 1), (20, 3, 1)), "hidden_units": (64,)}
-    architecture = RELATIONAL_Q_NETWORK[grids]
+    config = architecture_config(RELATIONAL_Q_NETWORK, grids, overrides)
     head = ("num_actions", "hidden_units", "dueling", "output_activation")
-    arguments = {key: each for key, each in architecture["config"].items() if key not in head}
-    if architecture.get("takes_preprocessor"):
+    arguments = {key: each for key, each in config.items() if key not in head}
+    if RELATIONAL_Q_NETWORK[grids].get("takes_preprocessor"):
         arguments = with_preprocessor(preprocessor, arguments)
     return {"encoder": "relational", **arguments}

@@ -50,7 +50,7 @@ class MemorySequenceClassifier(BaseModel, architectures=MEMORY_SEQUENCE_CLASSIFI
         for a transformer. The dict is empty for an LSTM.
 
     Raises:
-        InvalidInput: for an argument out of its range, or inputs of another rank.
+        InvalidInput: for an argument out of its range, or inputs of a wrong rank.
 
     Example:
 

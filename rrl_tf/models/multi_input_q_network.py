@@ -96,13 +96,24 @@ class MultiInputQNetwork(BaseModel):
         return (q, attention) if return_attention_scores else q
 
     @classmethod
-    def for_preprocessor(cls, preprocessor: Any, grids: str = "fast", **kwargs: Any) -> Self:
+    def for_preprocessor(
+        cls,
+        preprocessor: Any,
+        grids: str = "fast",
+        num_rounds: int | None = None,
+        block: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Self:
         """Return a network with new weights and the encoders that fit preprocessed observations.
 
         Args:
             preprocessor: `Preprocessor` with `parts`, such as the `preprocessor` of a task.
             grids: encoder of small grids: `"dense"`, `"convolutional"`, or an architecture of
                 `RelationalQNetwork`.
+            num_rounds, block: arguments of `RelationalQNetwork` that replace those of the
+                architecture.
             **kwargs: other arguments of the network.
         """
-        return cls(encoders=encoders_of(preprocessor, grids), **kwargs)
+        given = {"num_rounds": num_rounds, "block": block}
+        given = {name: value for name, value in given.items() if value is not None}
+        return cls(encoders=encoders_of(preprocessor, grids, **given), **kwargs)

@@ -129,7 +129,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         - [Maas et al., 2013](https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf)
     """
 
-    _default_save_signature = None  # else, every export traces a call with the shapes of `build`
+    _default_save_signature = None  # keeps exports from tracing a call with the shapes of `build`
     _integer_inputs = ("previous_action",)
 
     def __init__(
@@ -287,7 +287,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         return_attention_scores: bool = False,
         return_gates: bool = False,
     ) -> tuple[Any, ...]:
-        """Process sequences; faster than one `call` per step, with the same numbers.
+        """Process sequences; this is faster than one `call` per step and returns the same numbers.
 
         Args:
             inputs: the inputs of `call` with a time axis of known length: `(B, T, ...)`, `(B, T)`
@@ -440,7 +440,8 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             config = architecture_config(RECURRENT_Q_NETWORK, str(name), overrides)
             if getattr(preprocessor, "parts", None):
                 grids = "fast" if config["encoder"] == "relational" else "dense"
-                arguments = {"encoders": encoders_of(preprocessor, grids)}
+                given = optional_dict("encoder_arguments", overrides.get("encoder_arguments"), {})
+                arguments = {"encoders": encoders_of(preprocessor, grids, **given)}
                 return cls(**{**config, "encoder": "multi_input", "encoder_arguments": arguments})
             if config["encoder"] == "relational":
                 given = optional_dict("encoder_arguments", config["encoder_arguments"], {})

@@ -372,7 +372,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         -> attention `(B, H, N, N)`.
 
     Raises:
-        InvalidInput: for an argument out of its range, or an observation of another shape.
+        InvalidInput: for an argument out of its range, or an observation of a wrong shape.
 
     Example:
 

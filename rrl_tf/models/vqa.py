@@ -201,7 +201,10 @@ class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
         return (x, attention) if return_attention_scores else x
 
     def _allowed(self, cells, questions, removed):
-        """Return the mask `(B or 1, 1, N + Q, N + Q)`: all see cells, a question also itself."""
+        """Return the attention mask `(B or 1, 1, N + Q, N + Q)` of cells and questions.
+
+        All entities attend to the cells. A question also attends to itself.
+        """
         place = ops.arange(cells + ops.shape(questions)[1])
         allowed = ops.logical_or(place[None, :] < cells, place[:, None] == place[None, :])
         if removed is None:

@@ -46,8 +46,8 @@ class DensePolicy:
         name: name of the policy in error messages.
 
     Raises:
-        InvalidInput: if arrays are missing, are not finite or do not fit together. Also when the
-            policy is called, if the shape of the observation is not `(S,)`.
+        InvalidInput: if arrays are missing, are not finite or do not fit together. A call of the
+            policy raises it if the shape of the observation is not `(S,)`.
 
     Example:
         >>> policy = DensePolicy({"W0": np.array([[2.0], [0.5]]), "b0": np.array([1.0])})
@@ -62,7 +62,7 @@ class DensePolicy:
             self._layers, self._hidden, self._end = _network(arrays)
             self._normalise = _normaliser(arrays)
             if any(bias.shape != weights.shape[1:] for weights, bias in self._layers):
-                raise ValueError("a bias has another shape than its weights")
+                raise ValueError("the shape of a bias does not fit its weights")
             is_finite = np.isfinite(self(np.zeros(self.observation_size))).all()
             if not is_finite or not all(
                 np.isfinite(each).all() for pair in self._layers for each in pair

@@ -35,7 +35,7 @@ class Episode:
 
     Raises:
         InvalidInput: if the episode is empty, if the lengths do not match, or if a value is not a
-            number or not finite in float32.
+            number or not finite in float32, or if the sum of the absolute rewards is not.
 
     Example:
         >>> episode = Episode(np.zeros((3, 4)), [0, 1], [1.0, 1.0], True, truncated=False)
@@ -65,6 +65,7 @@ class Episode:
             )
         if self.rewards.ndim != 1:
             raise InvalidInput(f"rewards must be (T,); received the shape {self.rewards.shape}")
+        finite("the sum of absolute rewards", np.abs(self.rewards).sum(keepdims=True, dtype=float))
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -173,7 +174,7 @@ class OfflineData:
         object.__setattr__(self, "episodes", tuple(self._with_floats()))
 
     def _with_floats(self) -> Iterator[Episode]:
-        """Yield the episodes with floats instead of integers where floats are expected."""
+        """Yield the episodes, with integers converted to floats where floats are expected."""
         space = self.observation_space
         kinds = {episode.observations.dtype.kind for episode in self.episodes}
         observed = (isinstance(space, Box) and space.dtype.kind == "f") or "f" in kinds
@@ -211,16 +212,16 @@ class OfflineData:
         return sum(map(len, self.episodes))
 
     def returns(self) -> np.ndarray:
-        """Return of each episode, `(M,)`."""
+        """Compute the return of each episode, `(M,)`."""
         return np.array([episode.total for episode in self.episodes])
 
     def actions_at_bounds(self) -> np.ndarray:
         """Return the fraction of actions that are at a bound, for each dimension, `(A,)`.
 
-        An action is at a bound if their difference is at most a millionth of the interval between
-        the bounds. Many actions are at the bounds if the recorder clipped noisy actions. A model
-        that is trained with a mean squared error then predicts actions that are too small. The
-        fraction is 0 for a dimension whose bounds are equal.
+        An action is at a bound if it differs from the bound by at most a millionth of the interval
+        between the bounds. Many actions are at the bounds if the recorder clipped noisy actions. A
+        model that is trained with a mean squared error then predicts actions that are too small.
+        The fraction is 0 for a dimension whose bounds are equal.
 
         Raises:
             InvalidInput: if actions are discrete.

@@ -1,9 +1,9 @@
 """Define `Recipe` and `RECIPES`, which list the policies that record a dataset.
 
-A line of a recipe contains a fraction of the steps, a policy and a level of exploration. For
-example, with `(0.5, "tqc", 0.4)` the dense policy in `tqc.npz` plays half of the steps with noise
-of level 0.4. Instead of a file name, a line can contain a function from observations to actions, or
-None, which means exploration without a policy.
+Each line of a recipe names a policy, its level of exploration and the fraction of the steps that it
+plays. For example, with `(0.5, "tqc", 0.4)` the dense policy in `tqc.npz` plays half of the steps
+with noise of level 0.4. Instead of a file name, a line can contain a function from observations to
+actions, or None, which means exploration without a policy.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _policy(source: PolicySource, folder: pathlib.Path) -> tuple[str, Callable[[
 
 
 def name_with_digest(name: str, files: Iterable[pathlib.Path]) -> str:
-    """Append a digest of a policy's files to its name, so that other weights have another name."""
+    """Append a digest of a policy's files to its name, so that new weights change the name."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())

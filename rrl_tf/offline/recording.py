@@ -160,8 +160,8 @@ def record_episodes(
     rewards are checked during the recording. The dataset appears only when it is complete.
 
     Args:
-        folder: folder of Minari datasets. Other programs that read it use it as
-            `$MINARI_DATASETS_PATH`.
+        folder: folder of Minari datasets. To read a dataset by its ID, set `$MINARI_DATASETS_PATH`
+            to this folder.
         dataset_id: ID of the dataset, `NAMESPACE/NAME-vN`.
         make_env: function that creates the environment. If the environment has a `spec`, the
             dataset stores it, and programs that read the dataset can create the environment.

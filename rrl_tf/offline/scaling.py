@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from rrl_tf._arguments import one_of
+from rrl_tf._arguments import finite, one_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import OfflineData
 
@@ -37,7 +37,8 @@ class Scaling:
         target_return: default target return, or None.
 
     Raises:
-        InvalidInput: if `return_scale` is not positive and finite, or the condition is unknown.
+        InvalidInput: if `return_scale` is not positive and finite, another number is not finite, or
+            the condition is unknown.
 
     Example:
         >>> scaling = Scaling.of(load_episodes("minari:doorkey/mixed-v0"))  # doctest: +SKIP
@@ -59,6 +60,9 @@ class Scaling:
             raise InvalidInput(
                 f"`return_scale` must be positive and finite; received {self.return_scale}"
             )
+        for name in ("state_offset", "state_factor", "action_low", "action_high", "target_return"):
+            if (value := getattr(self, name)) is not None:
+                finite(f"`{name}`", np.asarray(value))
 
     @classmethod
     def of(
@@ -109,7 +113,7 @@ class Scaling:
             states = self.preprocessor(ops.reshape(states, (-1, *shape)))
         states = ops.reshape(states, (-1, steps, self.state_size))
         is_double = backend.standardize_dtype(states.dtype) == "float64"
-        # TFLite has no float64 arithmetic, so it is used only where float32 is too coarse.
+        # Use float64 only where float32 is too coarse, because TFLite cannot compute in float64.
         dtype = "float64" if is_double and self._is_far_from_zero() else "float32"
         states = ops.cast(states, dtype) - ops.cast(self.state_offset, dtype)
         return ops.cast(states, "float32") * self.state_factor
@@ -189,7 +193,8 @@ def largest_return(data: OfflineData, condition: str = "return_to_go") -> float:
     """
     largest = np.abs(data.returns()).max()
     if one_of("condition", condition, CONDITIONS) == "return_to_go":
-        # Subtracting past rewards from the return gives exactly the largest return if all rewards
+        # Subtracting past rewards from the return results in exactly the largest return if all
+        # rewards
         # have the same sign. The sums of `returns_to_go` could be rounded differently.
         later = (each.total - np.cumsum(each.rewards, dtype="float64") for each in data.episodes)
         largest = max(largest, *(np.abs(returns).max() for returns in later))

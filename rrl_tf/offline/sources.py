@@ -35,8 +35,8 @@ def load_episodes(source: str) -> OfflineData:
 
             - `"minari:ID"`, such as `minari:mujoco/walker2d/medium-v0`, or `"minari:FOLDER"` with
               the path of a Minari dataset. Minari downloads the dataset if it is not on this
-              machine. Every storage format of Minari (hdf5, arrow, parquet) must contain the
-              observation after the last action.
+              machine. All storage formats of Minari (hdf5, arrow, parquet) are supported. In each,
+              the dataset must contain the observation after the last action.
             - `"tfds:NAME"`, such as `tfds:d4rl_mujoco_walker2d/v2-medium`, or `"tfds:FOLDER"` with
               the path of a prepared version. Any dataset in RLDS format is supported.
 
@@ -127,7 +127,7 @@ def _minari_episodes(source, dataset):
 def _check_length(name, observations, length, steps):
     """Raise `InvalidInput` unless there is an observation after the last recorded step.
 
-    Minari's arrow and parquet formats assume it, and otherwise return other steps than recorded.
+    Minari assumes this observation in arrow and parquet files, and reads wrong steps without it.
     """
     if isinstance(observations, np.ndarray) and (len(observations) != steps + 1 or length != steps):
         raise InvalidInput(
@@ -173,7 +173,7 @@ def _check_rlds(source, kinds, features):
 
 
 def _rlds_episode(name, steps):
-    """Convert an RLDS episode, whose last step has only an observation; None for no actions."""
+    """Convert an RLDS episode, whose last step has only an observation; None without actions."""
     observations, length = steps["observation"], len(steps["is_last"])
     # Some recorders do not store a step with the observation after the last action.
     count = length - int(steps["is_last"][-1:].sum())
@@ -207,7 +207,7 @@ def _episode(name: str, observations: Any, actions: Any, rewards: Any, terminate
 def _rlds_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
     """Return the data of RLDS episodes, with an inferred action space and environment.
 
-    RLDS does not store them. The environment is known for the names of D4RL datasets.
+    RLDS stores neither. The environment is known for the names of D4RL datasets.
     """
     if not episodes:
         raise InvalidInput(f"{source} must have episodes; received none")

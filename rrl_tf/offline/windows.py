@@ -203,7 +203,7 @@ def windows_dataset(
     seed: int = 0,
     output: str = "action",
 ) -> tf.data.Dataset:
-    """Return a dataset as `Windows.dataset` does, but each iterator may use other windows.
+    """Return a dataset like `Windows.dataset`, whose windows may change between iterators.
 
     A run that repeatedly creates new windows must use a single dataset, because TensorFlow never
     frees the generator of a dataset.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import keras
 from keras import ops
@@ -11,8 +11,7 @@ from keras.optimizers import schedules
 
 from rrl_tf._arguments import integer, number_from, one_of, positive_int
 from rrl_tf.errors import InvalidInput
-
-Schedule = Literal["constant", "cosine"]
+from rrl_tf.training.names import OptimizerName, Schedule
 
 
 def learning_rate_schedule(
@@ -114,9 +113,6 @@ class LinearDecay(schedules.LearningRateSchedule):
         return {"start": self.start, "end": self.end, "updates": self.updates, "hold": self.hold}
 
 
-OptimizerName = Literal["muon", "adam"]
-
-
 class _OneLearningRate:
     """Mixin that evaluates the learning-rate schedule once per update.
 
@@ -189,8 +185,8 @@ def make_optimizer(name: OptimizerName, **options: Any) -> keras.optimizers.Opti
 def limit_loss_scale(optimizer: keras.optimizers.Optimizer) -> None:
     """Keep the scale of a `LossScaleOptimizer` from 1 to 2**100; call it after each update.
 
-    Keras halves and doubles the scale without limits. A scale of 0 would give gradients of 0 / 0,
-    which are applied to the weights, and an infinite scale would never decrease again.
+    Keras halves and doubles the scale without limits. A scale of 0 would result in gradients of 0 /
+    0, which are applied to the weights, and an infinite scale would never decrease again.
     """
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         scale = optimizer.dynamic_scale

@@ -11,7 +11,7 @@ def split_address(address: str, schemes: Collection[str]) -> urllib.parse.SplitR
     """Return the parts of an address `scheme://host:port`.
 
     Raises:
-        ValueError: If the address has another form or a scheme that is not in `schemes`.
+        ValueError: If the address has a different form, or its scheme is not in `schemes`.
     """
     try:
         parts = urllib.parse.urlsplit(address)

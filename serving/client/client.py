@@ -63,8 +63,8 @@ def connect(
             TLS; `None` for no client certificate.
 
     Raises:
-        ValueError: If the address has another form, if `version` and `label` are both given, or if
-            `certificates` or `identity` are given without TLS.
+        ValueError: If the address has a different form, if `version` and `label` are both given, or
+            if `certificates` or `identity` are given without TLS.
     """
     model_address = ModelAddress(
         split_address(address, _SCHEMES), model, version, label, certificates, identity
@@ -240,7 +240,7 @@ class AsyncClient:
         try:
             return self.transport.read_outputs(await self._send(request, deadline), specs)
         except ServingError as error:
-            # A new version of the model may have other signatures.
+            # A new version of the model may have different signatures.
             if error.code in ("INTERNAL", "INVALID_ARGUMENT"):
                 self._signatures = None
             raise

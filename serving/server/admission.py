@@ -51,7 +51,7 @@ class Lease:
             self._budget.make_room(self)
 
     def complete(self) -> None:
-        """Note that the whole request has arrived, which ends its time limit."""
+        """Record that the whole request has arrived, which ends its time limit."""
         self.is_complete = True
         self.timeout.reschedule(None)
 
@@ -65,9 +65,9 @@ class Lease:
 class ByteBudget:
     """A limit on the bytes that all requests in progress occupy together.
 
-    When a request exceeds the limit, the budget ends another one. It ends a stalled request or, if
-    there is none, the newest request of the peer that occupies the most bytes. If that peer is the
-    one that exceeds the limit, its new request is refused instead.
+    When a new request exceeds the limit, the budget ends a stalled request, if there is one.
+    Otherwise, it determines the peer that occupies the most bytes. It refuses the new request if it
+    comes from this peer, and otherwise ends the newest request of this peer.
 
     Args:
         limit: The number of bytes.

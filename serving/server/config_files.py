@@ -159,7 +159,7 @@ def read_credentials(path: str | os.PathLike[str]) -> Any:
 
 
 def _warn(path, fields):
-    """Log a warning for each field that has no effect with these flags and other fields."""
+    """Log a warning for each of these fields, which have no effect in the file at `path`."""
     for field in sorted(fields):
         _log.warning("%s: %s has no effect", path, field)
 

@@ -223,8 +223,9 @@ class Inference:
     async def status(self, model: ModelChoice) -> Any:
         """Return the GetModelStatusResponse of a model.
 
-        If the processes report different states of a version, the response contains the one with an
-        error, or else the earliest one. As in tensorflow_model_server, a label is ignored.
+        If the processes report different states of a version, the response contains a state with an
+        error or, if there is none, the earliest state. As in tensorflow_model_server, a label is
+        ignored.
         """
         answers = await self.peers.call_all("status", json.dumps(model[:2]).encode())
         whole = get_model_status_pb2.GetModelStatusResponse()

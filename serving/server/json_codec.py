@@ -223,7 +223,7 @@ def _predict(document, signatures):
 
 
 def _columns(instances, dtypes):
-    """Return input name -> list of values if the rows are objects, else the rows as they are."""
+    """Return input name -> list of values if the rows are objects, otherwise the rows unchanged."""
     if not isinstance(instances, list) or not instances:
         raise invalid("'instances' must be a list with at least one entry")
     are_named = set(map(_is_named, instances))

@@ -85,14 +85,14 @@ class _Connection(asyncio.BufferedProtocol):
         self._header_timer = self._loop.call_later(self._server.patience, abort)
 
     def begin_request(self) -> None:
-        """Note that the headers of a request have arrived."""
+        """Record that the headers of a request have arrived."""
         self.idle_since = None
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
 
     def end_request(self) -> None:
-        """Note that the reply to a request is complete."""
+        """Record that the reply to a request is complete."""
         self.idle_since, self.is_answering = self._loop.time(), False
 
     def get_buffer(self, sizehint: int) -> memoryview:

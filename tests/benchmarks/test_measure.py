@@ -17,18 +17,18 @@ def test_timed_does_not_measure_the_first_call():
     assert timed(work, 2, clock=lambda: now[0]) == [1.0, 2.0]
 
 
-def test_sides_take_turns():
+def test_functions_take_turns():
     order, now = [], [0.0]
 
-    def side(name, seconds):
+    def timed_work(name, seconds):
         def work():
             order.append(name)
             now[0] += seconds
 
         return work
 
-    sides = {"a": side("a", 1.0), "b": side("b", 2.0)}
-    seconds = take_turns(sides, Rounds(rounds=3, calls=2), clock=lambda: now[0])
+    functions = {"a": timed_work("a", 1.0), "b": timed_work("b", 2.0)}
+    seconds = take_turns(functions, Rounds(rounds=3, calls=2), clock=lambda: now[0])
     assert order == ["a", "a", "a", "b", "b", "b"] * 3
     np.testing.assert_array_equal(seconds["b"], [2.0] * 6)
 
@@ -48,14 +48,14 @@ def test_report_is_printed_and_written_with_settings_and_machine(tmp_path, capsy
 
 
 @pytest.mark.tf_only
-def test_all_ways_to_act_give_the_same_action(tmp_path):
+def test_all_methods_return_the_same_action(tmp_path):
     from benchmarks.speed import acting
     from train_scripts import train_doorkey
 
-    sides = acting.make_sides(train_doorkey.PRESETS["fast"], tmp_path)
-    acting.check_equal(sides)
-    with pytest.raises(ValueError, match="all sides must give the same action"):
-        acting.check_equal({**sides, "other": lambda: -1})
-    rows = acting.latencies(sides, acting.Config(rounds=1, calls=1))
-    assert [row["how"] for row in rows] == list(sides)
+    methods = acting.make_methods(train_doorkey.PRESETS["fast"], tmp_path)
+    acting.check_equal(methods)
+    with pytest.raises(ValueError, match="all methods must return the same action"):
+        acting.check_equal({**methods, "other": lambda: -1})
+    rows = acting.latencies(methods, acting.Config(rounds=1, calls=1))
+    assert [row["how"] for row in rows] == list(methods)
     assert rows[0][f"of {acting.SERVED}"] == 1

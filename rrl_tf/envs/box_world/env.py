@@ -52,7 +52,7 @@ class BoxWorld(gymnasium.Env):
       uses up the key.
     - The content of a box cannot be taken until the box is open.
     - The reward is 1 for opening a box on the way to the gem and 10 for taking the gem, which ends
-      the episode. Opening any other box (a distractor) gives -1 and also ends the episode.
+      the episode. The reward for opening any other box (a distractor) is -1, and the episode ends.
 
     Observations are `(size, size, 2)` uint8 with axes (row, column) and channels (kind, colour).
     Kinds are 0 floor, 1 key, 2 lock, 3 gem and 4 agent. Colours are 1 to `num_colours`, or 0 for
@@ -115,7 +115,7 @@ class BoxWorld(gymnasium.Env):
         """Begin an episode, at `options["start"]` if it is given.
 
         Raises:
-            InvalidInput: if `options` has another key, or the start has another size or too many
+            InvalidInput: if `options` has an unknown key, or the start has a wrong size or too many
                 colours. The current episode then continues.
         """
         start = reset_option("start", options)

@@ -46,13 +46,13 @@ class BoxWorldState(NamedTuple):
 class BoxWorldGraph:
     """`BoxWorld` for E environments as pure functions of tensors.
 
-    A step gives the same result as in `BoxWorld`. New episodes are drawn uniformly from a pool of
+    A step has the same result as in `BoxWorld`. New episodes are drawn uniformly from a pool of
     levels. `BoxWorldLevels` generates the pool once, in NumPy.
 
     Args:
         pool: number of levels in the pool.
         pool_seed: seed of the pool. Its random numbers differ from those of `BoxWorld.reset` for
-            any seed below 2**32, so evaluations use other levels.
+            any seed below 2**32, so evaluations use different levels.
         reset_on_truncation: whether a time limit ends an episode. If `False`, `truncated` is always
             false.
         **options: arguments of `BoxWorld`.
@@ -104,7 +104,7 @@ class BoxWorldGraph:
 
         Args:
             num_envs: E, a Python integer.
-            seed: two integers or an integer tensor `(2,)`. The same pair always gives the same
+            seed: two integers or an integer tensor `(2,)`. The same pair always selects the same
                 episodes, in eager mode and in compiled functions.
         """
         cells, agents = self._pool
@@ -117,7 +117,7 @@ class BoxWorldGraph:
         """Return the state of E episodes that begin at E given starts.
 
         Raises:
-            InvalidInput: if there is no start, or a start has another size or too many colours.
+            InvalidInput: if there is no start, or a start has a wrong size or too many colours.
         """
         starts = tuple(map(self.levels.checked, starts))
         if not starts:
@@ -175,7 +175,10 @@ class BoxWorldGraph:
         return terminated & (reward > 0)
 
     def state_key(self, state: BoxWorldState) -> Tensor:
-        """Return keys int64 `(E,)`; states of an episode with equal keys have the same future."""
+        """Return an int64 that identifies each environment's state, `(E,)`.
+
+        If two states of the same episode have the same identifier, they have the same future.
+        """
         # Steps can only empty cells. Two states of an episode with the same number of objects
         # therefore have the same cells.
         left = tf.math.count_nonzero(state.cells, axis=1)

@@ -56,7 +56,7 @@ class BoxWorldStart:
         agent: (row, column) of the agent, on the floor.
 
     Raises:
-        InvalidInput: if `cells` has another length or an unknown code, or the agent is not on the
+        InvalidInput: if `cells` has a wrong length or an unknown code, or the agent is not on the
             floor.
 
     Example:
@@ -246,7 +246,7 @@ class BoxWorldLevels:
         """Draw a level.
 
         Args:
-            rng: random generator; the same state gives the same level.
+            rng: random generator, whose state determines the level.
 
         Raises:
             InvalidInput: if many tries find no level, because the room or the number of allowed

@@ -39,11 +39,11 @@ def box_world_task(
         size: side of the room in cells, without its walls.
         levels: pairs (`goal_length`, `num_distractors`), as in `BoxWorld`: one for each level of
             the curriculum, in order.
-        train_part: `"train"` excludes `held_out_pairs` from training; `"all"` excludes nothing;
-            `"test"` trains on levels that need a held-out pair.
+        train_part: `"train"` excludes levels that need a held-out pair of lock and key colours (see
+            `held_out_pairs`); `"test"` trains only on those; `"all"` excludes nothing.
         test_part: levels for evaluation: `"train"`, new levels without held-out pairs; `"test"`,
-            levels whose solution needs a held-out pair; or `"all"`. A level of the curriculum whose
-            solution is always a single box has no pairs and uses `"train"` in place of `"test"`.
+            levels whose solution needs a held-out pair; or `"all"`. If the solution of a level is
+            always a single box, no pair can be held out, and `"test"` means `"train"`.
         test_goal_length: number of boxes on the way to the gem in evaluation; `None` uses the same
             as training.
         max_steps: time limit of an episode in steps.

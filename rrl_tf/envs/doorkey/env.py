@@ -116,8 +116,8 @@ def enumerate_starts(size: int) -> tuple[DoorKeyStart, ...]:
 class DoorKey(StartableEnv, DoorKeyEnv):
     """MiniGrid's DoorKey with chosen starts, `info["success"]` and `state_key()`.
 
-    Without `starts` and reset options, the same seed and actions give the same grids, observations
-    and rewards as in MiniGrid.
+    Without `starts` and reset options, the same seed and actions lead to the same grids,
+    observations and rewards as in MiniGrid.
 
     Args:
         size: side of the grid in cells, at least 5.

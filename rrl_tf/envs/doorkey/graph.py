@@ -148,8 +148,8 @@ class DoorKeyGraph:
         Args:
             num_envs: E, a Python integer.
             seed: two integers or an integer tensor `(2,)`, for example the run's seed and the
-                number of the call. The same pair always gives the same episodes, in eager mode and
-                in compiled functions.
+                number of the call. The same pair always selects the same episodes, in eager mode
+                and in compiled functions.
 
         Returns:
             A `DoorKeyState` of E environments.
@@ -164,7 +164,7 @@ class DoorKeyGraph:
         """Return the state of E episodes that begin at E given starts.
 
         Raises:
-            InvalidInput: if there is no start, or a start has another size.
+            InvalidInput: if there is no start, or a start has a wrong size.
 
         Example:
             >>> from rrl_tf.envs import enumerate_starts
@@ -240,10 +240,11 @@ class DoorKeyGraph:
         return terminated
 
     def state_key(self, state: DoorKeyState) -> Tensor:
-        """Return keys int64 `(E,)`, which are equal if and only if states have the same future.
+        """Return an int64 that identifies each environment's state, `(E,)`.
 
-        The key does not include the step count. A deterministic policy without a memory that meets
-        the same key twice in an episode therefore repeats itself until the time limit.
+        Two states have the same identifier if and only if they have the same future; the step count
+        is not part of it. A deterministic policy without a memory that meets the same identifier
+        twice in an episode therefore repeats its actions until the time limit.
         """
         key = tf.cast(state.size, tf.int64)
         for coordinate in (state.wall, state.door, state.key_x, state.key_y, state.x, state.y):
@@ -253,7 +254,7 @@ class DoorKeyGraph:
     def _rewarded(self, steps, limit, terminated):
         if self._reward == "success":
             return tf.cast(terminated, tf.float32)
-        # Like MiniGrid, compute in float64; the cast at the end then gives the same float32.
+        # Like MiniGrid, compute in float64; the cast at the end then has the same result.
         fraction = tf.cast(steps, tf.float64) / tf.cast(limit, tf.float64)
         goal = tf.cast(1 - 0.9 * fraction, tf.float32)
         return tf.where(terminated, goal, -0.01 if self._reward == "book" else 0.0)
@@ -311,7 +312,7 @@ def _columns(starts):
 
 
 def _random_bits(shape, seed):
-    """Return random uint32 from Philox; XLA's default generator would give other numbers."""
+    """Return random uint32 from Philox, whose numbers are the same with and without XLA."""
     return tf.random.stateless_uniform(shape, seed, None, None, tf.uint32, alg="philox")
 
 
@@ -319,8 +320,9 @@ def _below(limit, bits):
     """Return a random integer from 0 to limit - 1, and bits from which another one can be drawn.
 
     With 32 random bits b, the integer is the integer part of limit * b / 2³², and the bits that
-    remain are the fractional part. Each result of one or more draws from the same bits has its
-    exact probability up to a relative error of (product of the limits) / 2³².
+    remain are the fractional part. If several integers are drawn in turn from the same bits, every
+    combination has the probability 1 / (product of the limits), with a relative error of at most
+    (product of the limits) / 2³².
     """
     product = tf.cast(bits, tf.uint64) * tf.cast(limit, tf.uint64)
     number = tf.bitwise.right_shift(product, tf.constant(32, tf.uint64))

@@ -22,8 +22,8 @@ class DoorKeyVectorEnv(VectorEnv):
     """A vector environment of MiniGrid's DoorKey, which computes a step with tensor operations.
 
     It has the same interface, dynamics and `info` as a `SeededVectorEnv` of `make_doorkey`, and
-    also restarts an ended episode in the same step. Two things differ: for the same seed it draws
-    other episodes from the same distribution, and its state cannot be stored.
+    also restarts an ended episode in the same step. Two things differ: for the same seed this class
+    draws different episodes from the same distribution, and its state cannot be stored.
 
     Args:
         size: side of the grid in cells, 5 to 255.

@@ -1,4 +1,4 @@
-"""Both sides of the recurrent update compute the same loss."""
+"""Both implementations of the recurrent update compute the same loss."""
 
 import pytest
 
@@ -11,10 +11,10 @@ pytestmark = pytest.mark.tf_only
 
 
 @pytest.mark.slow  # it plays and compiles
-def test_sides_have_the_same_first_loss(tmp_path):
-    loop, sides = recurrent_update.started_loop("lstm"), {}
+def test_implementations_have_the_same_first_loss(tmp_path):
+    loop, updates = recurrent_update.started_loop("lstm"), {}
     sequence, _ = loop.replay.sample(loop.batch_size, (0, 0))
-    sides["lstm", "float32", OURS] = recurrent_update.our_update(loop.agent, sequence)
-    recurrent_update.add_sides(sides, "lstm", loop.agent, sequence)
-    assert [side for *_, side in sides] == [OURS, OURS_VISIBLE, EAGER]
+    updates["lstm", "float32", OURS] = recurrent_update.our_update(loop.agent, sequence)
+    recurrent_update.add_updates(updates, "lstm", loop.agent, sequence)
+    assert [implementation for *_, implementation in updates] == [OURS, OURS_VISIBLE, EAGER]
     assert recurrent_update.served_step(tmp_path, loop)() in range(5)

@@ -1,4 +1,4 @@
-"""The sides of the benchmark train, and have their sizes."""
+"""The steps of the benchmark train, and have their sizes."""
 
 import pytest
 
@@ -9,13 +9,13 @@ from benchmarks.speed import relational_memory
 pytestmark = pytest.mark.tf_only
 
 
-def test_sides_train_and_have_their_sizes():
+def test_steps_train_and_have_their_sizes():
     sizes = relational_memory.Config(
         batch=2, steps=2, features=3, mem_slots=2, num_heads=1, head_size=4, rounds=1, calls=1
     )
-    sides = relational_memory.make_sides(sizes)
+    steps = relational_memory.make_steps(sizes)
     for name in (relational_memory.PORT, "ours, looped"):
-        step, _ = sides[name]
+        step, _ = steps[name]
         assert step() > step() > 0
-    parameters = [count for _, count in sides.values()]
+    parameters = [count for _, count in steps.values()]
     assert parameters[-1] == pytest.approx(parameters[0], rel=0.1)

@@ -1,4 +1,4 @@
-"""The server and all sides that it is compared with answer requests."""
+"""The server and all methods that it is compared with answer requests."""
 
 import pytest
 
@@ -11,9 +11,9 @@ pytestmark = pytest.mark.tf_only
 def test_all_sides_are_measured():
     config = serving.Config(clients=2, rounds=1, seconds=0.3, processes=(1,), policies=("dense",))
     rows = serving.main(config).rows
-    assert {(row["side"], row["clients"]) for row in rows} == {
-        *((side, 1) for side in (serving.SIGNATURE, serving.SESSION)),
-        *((side, n) for side in ("gRPC", "REST", serving.ECHO) for n in (1, 2)),
+    assert {(row["method"], row["clients"]) for row in rows} == {
+        *((method, 1) for method in (serving.SIGNATURE, serving.SESSION)),
+        *((method, n) for method in ("gRPC", "REST", serving.ECHO) for n in (1, 2)),
     }
     assert all(row["requests/s"] > 0 and row["p99 ms"] >= row["p50 ms"] for row in rows)
     assert rows[0]["relative to signature"] == 1

@@ -1,4 +1,4 @@
-"""Both sides of the benchmark compute the same update."""
+"""Both implementations of the benchmark compute the same update."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ def weights_of(network):
 
 
 @pytest.fixture(params=list(update.PRESETS))
-def sides(request):
+def implementations(request):
     """A preset, a batch, and both agents with equal weights, other than the target networks'."""
     training = dataclasses.replace(update.PRESETS[request.param], replay_capacity=2000)
     ours = update.our_agent(training, "float32", jit_compile=False)
@@ -44,8 +44,8 @@ def sides(request):
     return training, batch, ours, theirs
 
 
-def test_both_networks_have_the_same_q_values(sides):
-    training, batch, ours, theirs = sides
+def test_both_networks_have_the_same_q_values(implementations):
+    training, batch, ours, theirs = implementations
     preprocessed = PREPROCESSORS[training.preset](torch.from_numpy(batch["observation_t"]))
     np.testing.assert_allclose(preprocessed, ours.preprocess(batch["observation_t"]), atol=1e-7)
     with torch.no_grad():
@@ -54,8 +54,8 @@ def test_both_networks_have_the_same_q_values(sides):
     np.testing.assert_allclose(q, ours.network(preprocessed.numpy()), atol=1e-5, rtol=1e-5)
 
 
-def test_both_updates_have_the_same_loss_and_gradients(sides):
-    training, batch, ours, theirs = sides
+def test_both_updates_have_the_same_loss_and_gradients(implementations):
+    training, batch, ours, theirs = implementations
     metrics, error = update.our_update(ours, batch)()
     their_metrics, their_error = theirs.update(batch)
     assert metrics == pytest.approx(their_metrics, rel=1e-4)
@@ -101,7 +101,7 @@ def test_weights_without_a_parameter_are_refused():
         copy_weights(network, {"net/head/kernel": np.zeros((64, 5), "float32")})
 
 
-def test_sides_with_different_losses_are_refused():
+def test_implementations_with_different_losses_are_refused():
     comparison.check_equal({"ours": 1.0, "theirs": 1.00001}, "float32")
-    with pytest.raises(ValueError, match="losses of all sides must be equal"):
+    with pytest.raises(ValueError, match="first losses of all implementations must be equal"):
         comparison.check_equal({"ours": 1.0, "theirs": 1.01}, "float32")
