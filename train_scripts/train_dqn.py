@@ -22,8 +22,6 @@ from train_scripts.network_config import NetworkConfig
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras
 
-SMALLEST_PICTURE = 36
-"""Minimum height and width of pictures to convolve; smaller grids get a relational network."""
 NETWORKS = ("dense", "convolutional", "book", "zambaldi", "fast", "fast-relative", "atari")
 
 
@@ -105,9 +103,17 @@ def main(config: Config):
 
 def make_network(config: Config, task: rrl_tf.envs.Task) -> keras.Model:
     """Return a Q network with new weights, by default one that fits the observations."""
+    if task.preprocessor.parts:
+        name = one_of("network", config.network or "fast", NETWORKS)
+        sizes = config.network_sizes(name not in ("dense", "convolutional"))
+        arguments = {"num_actions": task.num_actions, "dtype": config.dtype, **sizes}
+        return rrl_tf.models.MultiInputQNetwork.for_preprocessor(
+            task.preprocessor, name, **arguments
+        )
     shape = task.preprocessor.shape
     is_grid = len(shape) == 3
-    fitting = "convolutional" if is_grid and min(shape[:2]) >= SMALLEST_PICTURE else "fast"
+    is_picture = is_grid and min(shape[:2]) >= rrl_tf.models.encoders.SMALLEST_PICTURE
+    fitting = "convolutional" if is_picture else "fast"
     name = one_of("network", config.network or (fitting if is_grid else "dense"), NETWORKS)
     sizes = config.network_sizes(name not in ("dense", "convolutional"))
     if name == "dense":

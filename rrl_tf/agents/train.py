@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import keras
 import numpy as np
-from keras import ops
 from tqdm import tqdm
 
 from rrl_tf.agents.actors import ActorCollector, RayPool
@@ -78,7 +77,7 @@ def train_double_dqn(
     Args:
         task: task to learn.
         network: any `keras.Model` that maps preprocessed observations
-            `(B, *task.preprocessor.shape)` to Q values `(B, A)`. With a
+            `(B, *task.preprocessor.shape)`, or a dict of such arrays, to Q values `(B, A)`. With a
             `RecurrentDoubleDQNConfig`, it must be a `RecurrentQNetwork`. Its weights are trained in
             place.
         config: hyper-parameters and run folder. A `DoubleDQNConfig` trains a `DoubleDQN`, a
@@ -190,16 +189,16 @@ def make_agent(
 
 def _check_network(task, network, recurrent):
     """Raise `InvalidInput` unless the network returns one value per action."""
-    shape = task.preprocessor.shape
     if recurrent and not isinstance(network, RecurrentQNetwork):
         raise InvalidInput(
             f"`network` of a recurrent agent must be a RecurrentQNetwork; received {network!r}."
         )
-    input_shape = {"observation": (None, *shape)} if recurrent else (None, *shape)
+    shape = task.preprocessor.batch_shape(None)
+    space: Any = task.observation_space
     try:
         if not network.built:
-            network.build(input_shape)
-        views = ops.zeros((2, *shape))
+            network.build({"observation": shape} if recurrent else shape)
+        views = task.preprocessor(np.zeros((2, *space.shape), space.dtype))
         if recurrent:
             inputs = {"observation": views, **network.initial_state(2)}
             values, _ = network(inputs, inputs.pop("memory"))
@@ -207,8 +206,8 @@ def _check_network(task, network, recurrent):
             values = network(views, training=False)
     except Exception as error:
         raise InvalidInput(
-            f"Network {network.name!r} cannot take preprocessed observations (B, "
-            f"{', '.join(map(str, shape))}): {error}"
+            f"Network {network.name!r} cannot take preprocessed observations of the shape {shape}: "
+            f"{error}"
         ) from error
     if tuple(values.shape) != (2, task.num_actions):
         raise InvalidInput(
@@ -440,15 +439,13 @@ def _finish(
     if "eval/success" in summary:
         summary["first_perfect"] = first_perfect_step(run.log.rows, levels)
     figures = draw()
-    space: Any = task.observation_space
     export = export_recurrent_policy if isinstance(agent, RecurrentDoubleDQN) else export_policy
     with _exported_weights(run, agent.policy, {"step": run.step, **summary}) as exported:
         version = export(
             run.folder.export,
             agent.policy,
-            task.preprocessor,
-            space.shape,
-            space.dtype,
+            *task.raw_observation,
+            env_actions=task.env_actions,
             details={
                 "environment": task.name,
                 "action_names": list(task.action_names),

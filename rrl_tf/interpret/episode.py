@@ -16,7 +16,8 @@ from matplotlib.colors import to_rgb
 from rrl_tf import viz
 from rrl_tf.envs import Task
 from rrl_tf.envs.checks import CheckedEnv
-from rrl_tf.interpret.tracing import PolicyTracer, figure_grid
+from rrl_tf.envs.packing import with_channels
+from rrl_tf.interpret.tracing import PolicyTracer, figure_grid, grid_shape
 from rrl_tf.training.loggers import MetricsLog
 from rrl_tf.viz import style
 
@@ -87,7 +88,7 @@ def draw_episode(
     env = _rendering_env(task)
     renders = env is not None
     if env is None:
-        if len(task.preprocessor.shape) != 3:
+        if not grid_shape(task):
             return []
         env = task.make_test_env()
     episode = play(network, task, env, choose_start(network, task, env), renders)
@@ -228,10 +229,13 @@ def _cells(task, observation):
 
 def _agent_cell(preprocessor, observation):
     """Return the agent's cell as indices of the first two axes, or `None` if it is not known."""
-    if preprocessor.agent_cell is not None or preprocessor.agent_feature is None:
-        return preprocessor.agent_cell
-    features = ops.convert_to_numpy(preprocessor(observation[None]))[0]
-    marked = np.argwhere(features[..., preprocessor.agent_feature])
+    part = preprocessor.grid_part
+    grid = preprocessor.parts[part] if part else preprocessor
+    if grid.agent_cell is not None or grid.agent_feature is None:
+        return grid.agent_cell
+    features = preprocessor(observation[None])
+    features = ops.convert_to_numpy(features[part] if part else features)[0]
+    marked = np.argwhere(features[..., grid.agent_feature])
     return tuple(marked[0]) if len(marked) else None
 
 
@@ -251,6 +255,11 @@ def _view(task, env, observation):
     """
     if task.view is not None:
         return task.view(env)
+    packing = task.preprocessor.packing
+    if packing is not None:
+        name = task.preprocessor.grid_part or next(iter(packing.boxes))
+        shape = with_channels(packing.boxes[name]).shape
+        observation = np.reshape(packing.unpack(observation)[name], shape)
     channels = observation.shape[-1] // task.frames
     cells = np.asarray(observation)[..., -channels:].astype("float64")
     cells = cells if task.rows_first else cells.swapaxes(0, 1)

@@ -34,7 +34,10 @@ def describe_env(env: gymnasium.Env) -> dict[str, str]:
         >>> describe_env(gymnasium.make("FrozenLake-v1"))["wrappers"]
         'PassiveEnvChecker, OrderEnforcing, TimeLimit'
     """
-    setup = {"observations": _short(env.observation_space), "actions": _short(env.action_space)}
+    space = env.observation_space
+    if env.has_wrapper_attr("packing"):
+        space = env.get_wrapper_attr("packing").space
+    setup = {"observations": _short(space), "actions": _short(env.action_space)}
     wrappers: list[str] = []
     while isinstance(env, gymnasium.Wrapper):
         wrappers.insert(0, type(env).__name__)

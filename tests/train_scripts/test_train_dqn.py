@@ -182,7 +182,7 @@ def test_test_env_is_evaluated(tmp_path):
 @pytest.mark.parametrize(
     ("env", "changes", "message"),
     [
-        ("Pendulum-v1", {}, "must be Discrete for a double DQN; received Box"),
+        ("Pendulum-v1", {}, "must be Discrete, or a MultiDiscrete or .*; received Box"),
         ("CartPole-v2", {}, "cannot make the environment 'CartPole-v2'"),
         (
             "CartPole-v1",
