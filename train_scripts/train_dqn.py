@@ -9,6 +9,7 @@ python -m train_scripts.train_dqn --env my_module:MyEnv-v0   # my_module.py regi
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import keras
 
@@ -18,14 +19,19 @@ from rrl_tf.agents.config import DoubleDQNConfig
 from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret import draw_episode
-from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
+from rrl_tf.models import (
+    RelationalQNetwork,
+    convolutional_q_network,
+    dense_q_network,
+    grid_q_network,
+)
 from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
 from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from train_scripts import command_line
 
 SMALLEST_PICTURE = 36
-"""Minimum height and width of pictures to convolve; smaller grids get a relational network."""
+"""Minimum height and width of a picture; smaller grids get a relational network."""
 NETWORKS = ("dense", "convolutional", *RELATIONAL_Q_NETWORK)
 
 
@@ -103,22 +109,39 @@ def main(config: Config):
 
 def make_network(config: Config, task: Task) -> keras.Model:
     """Return a Q network with new weights, by default one that fits the observations."""
-    shape = task.preprocessor.shape
-    is_grid = len(shape) == 3
-    fitting = "convolutional" if is_grid and min(shape[:2]) >= SMALLEST_PICTURE else "fast"
-    name = one_of("network", config.network or (fitting if is_grid else "dense"), NETWORKS)
+    preprocessor, shape = task.preprocessor, task.preprocessor.shape
+    arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
+    name = one_of("network", config.network or _fitting_network(preprocessor), NETWORKS)
     if name == "dense":
-        return dense_q_network(task.num_actions, dtype=config.dtype)
-    if name == "convolutional":
-        return convolutional_q_network(task.num_actions, dtype=config.dtype)
-    if not is_grid:
+        return dense_q_network(**arguments)
+    if len(shape) != 3:
         raise InvalidInput(
             f"network {name!r} takes grids (height, width, features); received observations of "
-            f"shape {shape}"
+            f"shape {shape}. Use `--network dense`."
         )
-    return RelationalQNetwork.from_preset(
-        name, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype
-    )
+    if name == "convolutional":
+        return (convolutional_q_network if _is_picture(shape) else grid_q_network)(**arguments)
+    network = RelationalQNetwork.from_preset(name, preprocessor, **arguments)
+    try:
+        network.grid_shape((None, *shape))
+    except ValueError as error:  # from Keras
+        raise InvalidInput(
+            f"network {name!r} takes larger grids; received observations of shape {shape}. Use "
+            "`--network grid`."
+        ) from error
+    return network
+
+
+def _fitting_network(preprocessor):
+    if len(preprocessor.shape) != 3:
+        return "dense"
+    if _is_picture(preprocessor.shape):
+        return "convolutional"
+    return "grid" if preprocessor.agent_cell is None else "fast"
+
+
+def _is_picture(shape):
+    return min(shape[:2]) >= SMALLEST_PICTURE
 
 
 if __name__ == "__main__":
