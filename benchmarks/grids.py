@@ -167,13 +167,13 @@ class Match(Grid):
 
 
 class Search(Grid):
-    """Find the goal (code 2) in a room of 8 x 8, of which the agent sees two cells to each side.
+    """Find the goal (code 2) in a room of 8 x 8, of which the agent sees three cells to each side.
 
     The agent is always at the centre of the view and has no code. Code 1 is a wall.
     """
 
     size = 8
-    observation_space = codes(5, 2)
+    observation_space = codes(7, 2)
 
     def arrange(self, cells):
         self.goal = cells[0]
@@ -186,7 +186,7 @@ class Search(Grid):
         room = np.zeros((8, 8), np.uint8)
         room[self.goal] = 2
         row, column = self.agent
-        return np.pad(room, 2, constant_values=1)[row : row + 5, column : column + 5, None]
+        return np.pad(room, 3, constant_values=1)[row : row + 7, column : column + 7, None]
 
 
 class Chase(Grid):

@@ -92,11 +92,14 @@ class PolicyTracer:
             q_values, self._memory, scores, gates = self._network(
                 step, step.pop("memory"), return_attention_scores=True, return_gates=True
             )
+            scores.pop("readout", None)  # figures show the attention between cells
             rounds = {name: each for name, each in scores.items() if name.startswith("round_")}
             blocks = {name: each for name, each in scores.items() if name not in rounds}
             return q_values, rounds, blocks, gates
         if "return_attention_scores" in inspect.signature(self._network.call).parameters:
-            return *self._network(inputs, return_attention_scores=True), {}, {}
+            q_values, scores = self._network(inputs, return_attention_scores=True)
+            scores.pop("readout", None)
+            return q_values, scores, {}, {}
         return self._network(inputs), {}, {}, {}
 
     def _in_figure_order(self, attention):

@@ -119,6 +119,7 @@ RELATIONAL_Q_NETWORK["grid"] = {
         "learned queries attend to."
     ),
     "source": "rrl_tf, chosen by measurement; see docs/experiments/small_grids.md",
+    "takes_preprocessor": True,
     "config": {
         "num_actions": 4,
         "conv_filters": (32,),

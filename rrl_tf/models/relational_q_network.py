@@ -365,7 +365,8 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
             - `readout`: one of `"max"`, the maximum of every feature over the entities, whose
               number may vary; `"flatten"`, all entities; `"cell"`, only the entity of
               `readout_cell`, so that information about other cells must reach it by attention;
-              `"feature"`, only the entity that `readout_feature` marks.
+              `"feature"`, only the entity that `readout_feature` marks; `"attention"`, a weighted
+              mean of the visible entities for each of `readout_heads` learned queries.
             - `readout_cell`: (row, column) of the cell in the grid after the convolutions.
             - `kernel_initializer`: initialiser of every matrix.
             - `readout_feature`: index of the observation's feature that is 1 in the cell of the
@@ -379,6 +380,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
               means no pooling.
             - `random_shift`: largest random shift of observations in training, in cells
               (`RandomShift`).
+            - `readout_heads`: number of learned queries of the readout `"attention"`.
 
     Call arguments:
         observation: preprocessed observation `(B, height, width, F)`.
@@ -390,7 +392,8 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     Returns:
         Q values `(B, A)`, float32 also under a mixed-precision policy. With
         `return_attention_scores`, a pair of the Q values and a dict `"round_1"`, `"round_2"`, ...
-        -> attention `(B, H, N, N)`.
+        -> attention `(B, H, N, N)`. The readout `"attention"` adds its own attention under
+        `"readout"`, `(B, readout_heads, 1, N)`.
 
     Raises:
         InvalidInput: for an argument out of its range, or an observation of another shape.
@@ -452,10 +455,11 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     ) -> Self:
         """Return a named architecture with new weights, or a pretrained model.
 
-        A preprocessor sets `unseen_feature` and the readout of `"fast"` and `"fast-relative"`.
-        Other architectures do not use it. The readout is the agent's cell, which is fixed or marked
-        by a feature, or `"max"` if the preprocessor has neither. Without a preprocessor, all cells
-        are visible and the readout is `"max"`. The weights have the same shapes in all these cases.
+        A preprocessor sets `unseen_feature` of `"grid"`, `"fast"` and `"fast-relative"`, and the
+        readout of the last two. Other architectures do not use it. The readout is the agent's cell,
+        which is fixed or marked by a feature, or `"max"` if the preprocessor has neither. Without a
+        preprocessor, all cells are visible and the readout is `"max"`. The weights have the same
+        shapes in all these cases.
 
         Args:
             name: as in `BaseModel.from_preset`.
@@ -476,11 +480,8 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         """
         architecture = RELATIONAL_Q_NETWORK.get(str(name), {})
         if architecture.get("takes_preprocessor"):
-            fixed = {
-                key: architecture["config"][key]
-                for key in ("readout",)
-                if key in architecture["config"]
-            }
+            config = architecture["config"]
+            fixed = {"readout": config["readout"]} if "readout" in config else {}
             overrides = with_preprocessor(preprocessor, {**fixed, **overrides})
         return super().from_preset(name, **overrides)
 
