@@ -157,7 +157,7 @@ class Match(Grid):
         return float(success), done, success
 
     def observation(self):
-        grid = np.zeros((8, 8, 3), np.uint8)
+        grid = np.zeros((self.size, self.size, 3), np.uint8)
         for cell, colour in self.boxes.items():
             grid[cell] = 3, colour, 0
         if self.key:
@@ -212,7 +212,7 @@ class Chase(Grid):
         return float(caught), caught, caught
 
     def observation(self):
-        planes = np.zeros((7, 7, 3), np.float32)
+        planes = np.zeros((self.size, self.size, 3), np.float32)
         planes[self.agent][0] = planes[self.prey][1] = 1
         planes[tuple(np.transpose(self.pits))] = 0, 0, 1
         return planes

@@ -73,8 +73,8 @@ class Config(GymnasiumConfig, DoubleDQNConfig):
     evaluation_episodes: int = 100
     evaluate_every: int = 2500
     network: str = ""
-    """dense, convolutional, or an architecture of `RelationalQNetwork`; by default relational for
-    grids, convolutional for pictures and dense for vectors."""
+    """dense, convolutional, or an architecture of `RelationalQNetwork`; by default grid for grids,
+    fast for MiniGrid, convolutional for pictures and dense for vectors."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
