@@ -64,7 +64,8 @@ class Config(GymnasiumConfig, DoubleDQNConfig):
     """Options of a run. A step is an environment step, over all environments."""
 
     runs: str = "runs/dqn"
-    discount: float = 0.99
+    discount: float | None = None  # type: ignore[assignment]  # `main` replaces None
+    """Discount factor; by default 0.95 for the network `grid`, otherwise 0.99."""
     updates_per_step: float = 0.5
     epsilon_end: float = 0.05
     steps: int = 50_000
@@ -101,6 +102,9 @@ def main(config: Config):
         frames=config.frames,
         actions=config.actions,
     )
+    if config.discount is None:
+        is_grid = (config.network or _fitting_network(task.preprocessor)) == "grid"
+        config = dataclasses.replace(config, discount=0.95 if is_grid else 0.99)
     keras.utils.set_random_seed(config.seed)
     return train_double_dqn(
         task, make_network(config, task), config, replicas, draw_episode=draw_episode
