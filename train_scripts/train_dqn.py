@@ -65,7 +65,7 @@ class Config(GymnasiumConfig, DoubleDQNConfig):
 
     runs: str = "runs/dqn"
     discount: float | None = None  # type: ignore[assignment]  # `main` replaces None
-    """Discount factor; by default 0.95 for the network `grid`, otherwise 0.99."""
+    """Discount factor; by default 0.95 for small grids except MiniGrid's, otherwise 0.99."""
     updates_per_step: float = 0.5
     epsilon_end: float = 0.05
     steps: int = 50_000
@@ -103,7 +103,7 @@ def main(config: Config):
         actions=config.actions,
     )
     if config.discount is None:
-        is_grid = (config.network or _fitting_network(task.preprocessor)) == "grid"
+        is_grid = _fitting_network(task.preprocessor) == "grid"
         config = dataclasses.replace(config, discount=0.95 if is_grid else 0.99)
     keras.utils.set_random_seed(config.seed)
     return train_double_dqn(

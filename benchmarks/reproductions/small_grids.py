@@ -1,7 +1,7 @@
 """Six small grids, trained with the default settings of `train_dqn`."""
 
 from benchmarks import grids
-from benchmarks.reproduction import Reproduction, Training, last_step, percent, spread
+from benchmarks.reproduction import Reproduction, Training, percent, spread
 
 NETWORKS = {"grid": "relational (default)", "dense": "dense"}
 TASKS = {
@@ -34,22 +34,20 @@ def table(results):
     """Return the greedy success with the last weights on each grid."""
     rows = []
     for task, (description, view, agent) in TASKS.items():
-        found = {network: results.of(f"{task}-{network}") for network in NETWORKS}
         shape = getattr(grids, task.title()).observation_space.shape
-        rows.append(
-            {
-                "grid": f"`{task.title()}`: {description}",
-                "observation": " x ".join(map(str, shape)),
-                "view": view,
-                "code for the agent": agent,
-                "steps": last_step(found["grid"]),
-            }
-            | {label: percent(found[name], "eval/success") for name, label in NETWORKS.items()}
-            | {
-                f"CPU minutes, {name}": spread([each["cpu_minutes"] for each in found[name]])
-                for name in NETWORKS
-            }
-        )
+        row = {
+            "grid": f"`{task.title()}`: {description}",
+            "observation": " x ".join(map(str, shape)),
+            "view": view,
+            "code for the agent": agent,
+        }
+        for network, label in NETWORKS.items():
+            found = results.of(f"{task}-{network}")
+            row[label] = percent(found, "eval/success") if found else "not measured"
+            row[f"{network}: seeds, CPU minutes"] = (
+                f"{len(found)}, {spread([each['cpu_minutes'] for each in found])}" if found else ""
+            )
+        rows.append(row)
     return rows
 
 
