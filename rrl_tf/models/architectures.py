@@ -114,7 +114,7 @@ RELATIONAL_Q_NETWORK["fast-relative"] = {
 }
 RELATIONAL_Q_NETWORK["grid"] = {
     "description": (
-        "Our own architecture for grids whose agent may be in any cell: one-hot cells with their "
+        "Our own architecture for grids whose agent may be in any cell: a 3 x 3 convolution, "
         "coordinates, one round of attention, and a dueling head that reads the cells which four "
         "learned queries attend to."
     ),
@@ -123,6 +123,8 @@ RELATIONAL_Q_NETWORK["grid"] = {
     "config": {
         "num_actions": 4,
         "conv_filters": (32,),
+        "conv_kernel_size": 3,
+        "conv_padding": "same",
         "coordinates": {},
         "block": {"num_heads": 2, "key_size": 16},
         "num_rounds": 1,
