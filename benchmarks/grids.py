@@ -2,8 +2,7 @@
 
     python -m train_scripts.train_dqn --env benchmarks.grids:Key-v0 --steps 40000
 
-All of them have four moves, and none of them tells the agent more than its observation space.
-`Coins` announces the code of the agent; the others do not.
+All have four moves. Only `Coins` declares the code of the agent.
 """
 
 import gymnasium
@@ -19,7 +18,7 @@ def codes(size, *largest):
 
 
 class Grid(gymnasium.Env):
-    """A square room in which the agent and things stand in different cells.
+    """A square room in which the agent and all objects are in different cells.
 
     Subclasses implement `arrange`, `enter` and `observation`.
     """
@@ -30,7 +29,7 @@ class Grid(gymnasium.Env):
     step_reward = -0.01
 
     def reset(self, *, seed=None, options=None):
-        """Begin an episode with everything in random cells."""
+        """Begin an episode with the agent and all objects in random cells."""
         super().reset(seed=seed)
         self.walls = self.make_walls()
         free = self.np_random.permutation(np.argwhere(~self.walls)).tolist()
@@ -80,7 +79,7 @@ class Key(Grid):
 
 
 class Coins(Grid):
-    """Collect three coins (code 2). Code 1 is the agent, and the environment says so."""
+    """Collect three coins (code 2). Code 1 is the agent, which the environment declares."""
 
     size = 5
     observation_space = codes(5, 2)
