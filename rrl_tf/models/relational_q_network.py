@@ -109,10 +109,6 @@ class RelationalEncoder(GridModel):
         if self.position_embedding:
             self.positions = PositionEmbedding(dtype=self.dtype_policy, name="positions")
         self.relations = self._relations()
-        self.read_scores = None
-        if self.readout == "attention":
-            heads = self.readout_heads
-            self.read_scores = make_dense(self, "read_scores", heads, full_precision=True)
 
     def _check_max_entities(self):
         """Raise an `InvalidInput` if `max_entities` could change the Q values."""
@@ -168,8 +164,11 @@ class RelationalEncoder(GridModel):
         self._check_readout(observation_shape)
         copies = {"flatten": nodes, "attention": self.readout_heads}.get(self.readout, 1)
         self.read_size = copies * features
-        if self.read_scores is not None:
-            self.read_scores.build((None, nodes, features))
+        self.read_scores = None
+        if self.readout == "attention":
+            self.read_scores = make_dense(
+                self, "read_scores", copies, features, full_precision=True
+            )
         has_fixed_size = (
             self.readout in ("flatten", "cell")
             or self.position_embedding
