@@ -9,7 +9,7 @@ python -m train_scripts.train_dqn --env my_module:MyEnv-v0   # my_module.py regi
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import rrl_tf
 from rrl_tf._arguments import one_of
@@ -22,7 +22,7 @@ from train_scripts.network_config import NetworkConfig
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras
 
-NETWORKS = ("dense", "convolutional", "book", "zambaldi", "fast", "fast-relative", "atari")
+NETWORKS = ("dense", "convolutional", "book", "zambaldi", "fast", "fast-relative", "grid", "atari")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,8 @@ class Config(NetworkConfig, GymnasiumConfig, DoubleDQNConfig):
     """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/dqn"
-    discount: float = 0.99
+    discount: float | None = None  # type: ignore[assignment]  # `main` replaces None
+    """Discount factor; by default 0.95 for small grids except MiniGrid's, otherwise 0.99."""
     updates_per_step: float = 0.5
     epsilon_end: float = 0.05
     steps: int = 50_000
@@ -64,8 +65,8 @@ class Config(NetworkConfig, GymnasiumConfig, DoubleDQNConfig):
     evaluate_every: int = 2500
     network: str = ""
     """dense, convolutional, or an architecture of `RelationalQNetwork`: book, zambaldi, fast,
-    fast-relative or atari; by default relational for grids, convolutional for pictures and dense
-    for vectors."""
+    fast-relative, grid or atari; by default grid for grids, fast for MiniGrid, convolutional for
+    pictures and dense for vectors."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,6 +95,9 @@ def main(config: Config):
         frames=config.frames,
         actions=config.actions,
     )
+    if config.discount is None:
+        is_grid = _fitting_network(task.preprocessor) == "grid"
+        config = dataclasses.replace(config, discount=0.95 if is_grid else 0.99)
     keras.utils.set_random_seed(config.seed)
     return rrl_tf.agents.train_double_dqn(
         *(task, make_network(config, task), config, replicas),
@@ -103,31 +107,48 @@ def main(config: Config):
 
 def make_network(config: Config, task: rrl_tf.envs.Task) -> keras.Model:
     """Return a Q network with new weights, by default one that fits the observations."""
-    if task.preprocessor.parts:
-        name = one_of("network", config.network or "fast", NETWORKS)
-        sizes = config.network_sizes(name not in ("dense", "convolutional"))
-        arguments = {"num_actions": task.num_actions, "dtype": config.dtype, **sizes}
-        return rrl_tf.models.MultiInputQNetwork.for_preprocessor(
-            task.preprocessor, name, **arguments
-        )
-    shape = task.preprocessor.shape
-    is_grid = len(shape) == 3
-    is_picture = is_grid and min(shape[:2]) >= rrl_tf.models.encoders.SMALLEST_PICTURE
-    fitting = "convolutional" if is_picture else "fast"
-    name = one_of("network", config.network or (fitting if is_grid else "dense"), NETWORKS)
+    preprocessor, shape = task.preprocessor, task.preprocessor.shape
+    name = one_of("network", config.network or _fitting_network(preprocessor), NETWORKS)
+    arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
     sizes = config.network_sizes(name not in ("dense", "convolutional"))
+    if preprocessor.parts:
+        make = rrl_tf.models.MultiInputQNetwork.for_preprocessor
+        return make(preprocessor, name, **arguments, **sizes)
     if name == "dense":
-        return rrl_tf.models.dense_q_network(task.num_actions, dtype=config.dtype)
-    if name == "convolutional":
-        return rrl_tf.models.convolutional_q_network(task.num_actions, dtype=config.dtype)
-    if not is_grid:
+        return rrl_tf.models.dense_q_network(**arguments)
+    if len(shape) != 3:
         raise InvalidInput(
             f"network {name!r} takes grids (height, width, features); received observations of "
-            f"shape {shape}"
+            f"shape {shape}. Use `--network dense`."
         )
-    return rrl_tf.models.RelationalQNetwork.from_preset(
-        name, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype, **sizes
-    )
+    if name == "convolutional":
+        kind = "convolutional" if _is_picture(shape) else "grid"
+        return getattr(rrl_tf.models, f"{kind}_q_network")(**arguments)
+    network = rrl_tf.models.RelationalQNetwork.from_preset(name, preprocessor, **arguments, **sizes)
+    try:
+        network.grid_shape((None, *shape))
+    except ValueError as error:  # from Keras
+        raise InvalidInput(
+            f"network {name!r} takes larger grids; received observations of shape {shape}. Use "
+            "`--network grid`."
+        ) from error
+    return network
+
+
+def _fitting_network(preprocessor):
+    """Return the name of the network for preprocessed observations, or for the grids in a dict."""
+    if preprocessor.parts:
+        fitting = set(map(_fitting_network, preprocessor.parts.values()))
+        return next(name for name in ("grid", "fast", "convolutional", "dense") if name in fitting)
+    if len(preprocessor.shape) != 3:
+        return "dense"
+    if _is_picture(preprocessor.shape):
+        return "convolutional"
+    return "grid" if preprocessor.agent_cell is None else "fast"
+
+
+def _is_picture(shape):
+    return min(shape[:2]) >= rrl_tf.models.encoders.SMALLEST_PICTURE
 
 
 if __name__ == "__main__":

@@ -93,11 +93,13 @@ class PolicyTracer:
             q_values, self._memory, scores, gates = self._network(
                 step, step.pop("memory"), return_attention_scores=True, return_gates=True
             )
+            scores = _between_cells(scores)
             rounds = {name: each for name, each in scores.items() if "round_" in name}
             blocks = {name: each for name, each in scores.items() if name not in rounds}
             return q_values, rounds, blocks, gates
         if "return_attention_scores" in inspect.signature(self._network.call).parameters:
-            return *self._network(inputs, return_attention_scores=True), {}, {}
+            q_values, scores = self._network(inputs, return_attention_scores=True)
+            return q_values, _between_cells(scores), {}, {}
         return self._network(inputs), {}, {}, {}
 
     def _in_figure_order(self, attention):
@@ -143,6 +145,11 @@ class PolicyTracer:
         entities = (*slots, viz.VIEW, "action")
         grid = figure_grid(self._task)
         return viz.EpisodeMemory(slots, gates, attention[..., order], entities, grid)
+
+
+def _between_cells(scores):
+    """Return the attention that figures show: without that of a readout's learned queries."""
+    return {name: each for name, each in scores.items() if not name.endswith("readout")}
 
 
 def _window_memory(blocks):

@@ -150,7 +150,7 @@ def _has_no_entities(kind, removed):
 
 
 def encoders_of(
-    preprocessor: Any, grids: str = "fast", **overrides: Any
+    preprocessor: Any, grids: str = "grid", **overrides: Any
 ) -> dict[str, dict[str, Any]]:
     """Return the argument `encoders` of `MultiInputEncoder` for preprocessed observations.
 

@@ -99,7 +99,7 @@ class MultiInputQNetwork(BaseModel):
     def for_preprocessor(
         cls,
         preprocessor: Any,
-        grids: str = "fast",
+        grids: str = "grid",
         num_rounds: int | None = None,
         block: Mapping[str, Any] | None = None,
         **kwargs: Any,
