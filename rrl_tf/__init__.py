@@ -32,12 +32,14 @@ _SUBPACKAGES = (
     "training",
     "viz",
 )
+_ATTRIBUTES = {"DecisionTransformerAgent": "offline", "load_policy": "export"}
+"""Public name -> the sub-package that defines it."""
 
 
 def __getattr__(name):
     if name in _SUBPACKAGES:
         return importlib.import_module(f"rrl_tf.{name}")
-    if name == "load_policy":  # often a user's first call, so hide TensorFlow's start-up messages
+    if name in _ATTRIBUTES:  # often a user's first call, so hide TensorFlow's start-up messages
         importlib.import_module("rrl_tf._tf_logging").load_tensorflow()
-        return importlib.import_module("rrl_tf.export").load_policy
+        return getattr(importlib.import_module(f"rrl_tf.{_ATTRIBUTES[name]}"), name)
     raise AttributeError(f"module 'rrl_tf' has no attribute {name!r}")
