@@ -110,7 +110,10 @@ class DQN:
         self._steps += positive_int("steps", steps)
         self.config = dataclasses.replace(self.config, steps=self._steps)
         self.run, self.agent = train_double_dqn(
-            *(self.task, self._network, self.config, self._replicas),
+            self.task,
+            self._network,
+            self.config,
+            replicas=self._replicas,
             draw_episode=draw_episode,
             callbacks=callbacks,
         )
