@@ -12,6 +12,7 @@
     viz                       figures of attention, videos, learning curves
 
 `rrl_tf.load_policy("doorkey-5x5")` returns a trained policy that acts on raw observations.
+`rrl_tf.DQN("CartPole-v1")` and `rrl_tf.RecurrentDQN(...)` are agents for any Gymnasium environment.
 """
 
 import importlib
@@ -32,8 +33,13 @@ _SUBPACKAGES = (
     "training",
     "viz",
 )
-_ATTRIBUTES = {"DecisionTransformerAgent": "offline", "load_policy": "export"}
-"""Public name -> the sub-package that defines it."""
+_ATTRIBUTES = {
+    "DQN": "gymnasium_agents",
+    "DecisionTransformerAgent": "offline",
+    "RecurrentDQN": "gymnasium_agents",
+    "load_policy": "export",
+}
+"""Public name -> the module that defines it."""
 
 
 def __getattr__(name):

@@ -11,9 +11,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 import rrl_tf
-from rrl_tf.agents.config import DoubleDQNConfig
+from rrl_tf.agents.config import DoubleDQNConfig, NetworkConfig
 from train_scripts import command_line
-from train_scripts.network_config import NetworkConfig
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import rrl_tf
 from rrl_tf._arguments import natural, positive_int
-from rrl_tf.agents.config import DoubleDQNConfig
+from rrl_tf.agents.config import DoubleDQNConfig, NetworkConfig
 from rrl_tf.errors import InvalidInput
 from train_scripts import command_line
-from train_scripts.network_config import NetworkConfig
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras

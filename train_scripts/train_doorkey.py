@@ -12,9 +12,8 @@ import dataclasses
 from typing import Any, Literal
 
 import rrl_tf
-from rrl_tf.agents.config import DoubleDQNConfig
+from rrl_tf.agents.config import DoubleDQNConfig, NetworkConfig
 from train_scripts import command_line
-from train_scripts.network_config import NetworkConfig
 
 
 @dataclasses.dataclass(frozen=True)

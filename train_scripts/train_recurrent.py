@@ -15,22 +15,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any, Literal
+from typing import Literal
 
 import rrl_tf
-from rrl_tf._arguments import one_of
-from rrl_tf.agents.config import RecurrentDoubleDQNConfig
+from rrl_tf.agents.config import GymnasiumConfig, RecurrentDQNConfig
 from rrl_tf.errors import InvalidInput
 from train_scripts import command_line
-from train_scripts.network_config import NetworkConfig
-from train_scripts.train_dqn import GymnasiumConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(NetworkConfig, GymnasiumConfig, RecurrentDoubleDQNConfig):
+class Config(RecurrentDQNConfig):
     """Set the options of a run. Steps are counted over all environments together."""
 
-    runs: str = "runs/recurrent"
     environment: Literal["memory", "doorkey", "key_corridor", "comparison", "gymnasium"] = "memory"
     """MiniGrid's Memory, DoorKey or KeyCorridor; Comparison; or the environment in `env`."""
     sizes: tuple[int, ...] = (7,)
@@ -42,34 +38,10 @@ class Config(NetworkConfig, GymnasiumConfig, RecurrentDoubleDQNConfig):
     """Seed that selects this third."""
     random_length: bool = False
     """Memory: draw the length of the hallway, in the last size."""
-    network: Literal[
-        "lstm",
-        "lstm-dense",
-        "lstm-long",
-        "lstm-long-dense",
-        "relational-memory",
-        "relational-memory-dense",
-        "relational-memory-entities",
-        "relational-memory-long",
-        "relational-memory-long-dense",
-        "window",
-        "window-dense",
-        "none",
-        "none-dense",
-    ] = "lstm-dense"
-    """Architecture of `RecurrentQNetwork`: a memory that reads related cells or, as lstm-dense, two
-    dense layers."""
-    hidden_activation: Literal["relu", "leaky_relu"] = "relu"
-    """Activation after the memory. With rare rewards all units of a ReLU may become inactive."""
     bound_entities: bool = False
     """For DoorKey: process only as many cells as can be visible in the largest room. The Q values
     are the same and cost less, but the network cannot be used in larger rooms. Dense networks and
     networks that read all cells ignore this option."""
-
-    @property
-    def default_name(self) -> str:
-        """The environment, or the preset, and the seed."""
-        return f"{self.env_name}-seed{self.seed}" if self.env else super().default_name
 
 
 OPTIONS = (
@@ -78,9 +50,7 @@ OPTIONS = (
 )
 """Options of some tasks, in addition to the sizes."""
 
-MEMORY = Config(
-    preset="memory-s7", steps=60_000, updates_per_step=0.25, learning_rate_updates=10_000
-)
+MEMORY = Config(preset="memory-s7", discount=0.95)
 MEMORY_S17 = dataclasses.replace(
     MEMORY,
     preset="memory-s17",
@@ -176,9 +146,7 @@ PRESETS = {
         evaluate_every=20_000,  # an episode without success takes 270 steps
         evaluation_episodes=100,
     ),
-    "gymnasium": dataclasses.replace(
-        MEMORY, preset="gymnasium", environment="gymnasium", discount=0.97
-    ),
+    "gymnasium": Config(preset="gymnasium", environment="gymnasium"),
 }
 
 ABOUT = {
@@ -237,28 +205,10 @@ def make_network(config: Config, task: rrl_tf.envs.Task) -> rrl_tf.models.Recurr
         InvalidInput: if there is no such network, `bound_entities` is set without DoorKey, or a
             size is set for a network without relations.
     """
-    from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
-
-    one_of("network", config.network, tuple(RECURRENT_Q_NETWORK))
     if config.bound_entities and config.environment != "doorkey":
         raise InvalidInput(f"bound_entities needs doorkey; received {config.environment!r}")
-    arguments: dict[str, Any] = {
-        "num_actions": task.num_actions,
-        "hidden_activation": config.hidden_activation,
-        "dtype": config.dtype,
-    }
-    architecture = RECURRENT_Q_NETWORK[config.network]["config"]
-    encoder, is_relational = architecture["encoder_arguments"], architecture["encoder"] != "dense"
-    sizes = config.network_sizes(is_relational)
-    if "hidden_units" in sizes:
-        arguments["hidden_units"] = sizes.pop("hidden_units")
-    if "block" in sizes:
-        sizes["block"] = {**encoder["block"], **sizes["block"]}
-    if config.bound_entities and is_relational and "readout" not in encoder:
-        sizes["max_entities"] = rrl_tf.envs.most_in_sight(max(config.sizes))
-    return rrl_tf.models.RecurrentQNetwork.from_preset(
-        config.network, task.preprocessor, encoder_arguments=sizes, **arguments
-    )
+    visible = rrl_tf.envs.most_in_sight(max(config.sizes)) if config.bound_entities else None
+    return rrl_tf.agents.make_recurrent_q_network(config, task, visible)
 
 
 if __name__ == "__main__":

@@ -439,21 +439,35 @@ def _finish(
     if "eval/success" in summary:
         summary["first_perfect"] = first_perfect_step(run.log.rows, levels)
     figures = draw()
-    export = export_recurrent_policy if isinstance(agent, RecurrentDoubleDQN) else export_policy
     with _exported_weights(run, agent.policy, {"step": run.step, **summary}) as exported:
-        version = export(
-            run.folder.export,
-            agent.policy,
-            *task.raw_observation,
-            env_actions=task.env_actions,
-            details={
-                "environment": task.name,
-                "action_names": list(task.action_names),
-                "scores": exported,
-            },
-        )
+        version = export_agent(run.folder.export, agent, task, exported)
     extra = extra_evaluation(agent) if extra_evaluation else {}
     run.finish({**summary, **extra}, report, [*figures, version])
+
+
+def export_agent(
+    folder: pathlib.Path, agent: DoubleDQN, task: Task, scores: Mapping[str, Any]
+) -> pathlib.Path:
+    """Export the policy of an agent, and return the new version folder.
+
+    Args:
+        folder: parent of the version folders.
+        agent: `DoubleDQN` or `RecurrentDoubleDQN`.
+        task: task that the agent has learned.
+        scores: results to store in `policy.json`.
+    """
+    export = export_recurrent_policy if isinstance(agent, RecurrentDoubleDQN) else export_policy
+    return export(
+        folder,
+        agent.policy,
+        *task.raw_observation,
+        env_actions=task.env_actions,
+        details={
+            "environment": task.name,
+            "action_names": list(task.action_names),
+            "scores": dict(scores),
+        },
+    )
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from rrl_tf.offline.episodes import OfflineData
 from rrl_tf.offline.evaluation import ReturnEvaluator, check_network, export_policy, make_envs
 from rrl_tf.offline.sources import load_episodes
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
+from rrl_tf.training.config import require_fields
 from rrl_tf.training.devices import make_replicas
 from rrl_tf.training.fit import FitRun
 
@@ -42,8 +43,8 @@ class DecisionTransformerAgent:
         run: run of the last call of `learn`, or None.
 
     Raises:
-        InvalidInput: if the data cannot be read, or an option is out of range or does not fit them.
-        TypeError: if there is no such option.
+        InvalidInput: if the data cannot be read, or an option does not exist, is out of range or
+            does not fit the data.
 
     Example:
         >>> from gymnasium.spaces import Discrete
@@ -60,6 +61,7 @@ class DecisionTransformerAgent:
     """
 
     def __init__(self, data: str | OfflineData, **options: Any) -> None:
+        require_fields(type(FAST), options)
         source = data.name if isinstance(data, OfflineData) else data
         config = dataclasses.replace(FAST, data=source, **options)
         self._replicas = make_replicas(config, config.batch_size)  # before the network is made

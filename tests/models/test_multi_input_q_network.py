@@ -50,7 +50,7 @@ def test_grids_return_their_attention():
 def test_encoders_fit_the_parts():
     picture = Preprocessor(lambda x: x, (40, 36, 3))
     whole = Preprocessor(lambda x: x, {}, parts={**PARTS, "camera": picture})
-    found = encoders_of(whole)
+    found = encoders_of(whole, "fast")
     assert {name: each["encoder"] for name, each in found.items()} == {
         "grid": "relational",
         "speed": "dense",
@@ -60,11 +60,11 @@ def test_encoders_fit_the_parts():
     assert len(found["camera"]["convolutions"]) == 3 and "convolutions" not in found["speed"]
 
 
-@pytest.mark.parametrize("grids", ["dense", "convolutional", "zambaldi"])
+@pytest.mark.parametrize("grids", ["dense", "convolutional", "zambaldi", "grid"])
 def test_other_encoders_take_the_grid(grids):
     x = observation()
     q, scores = network(grids)(x, return_attention_scores=True)
-    assert q.shape == (2, 3) and bool(scores) == (grids == "zambaldi")
+    assert q.shape == (2, 3) and bool(scores) == (grids in ("zambaldi", "grid"))
 
 
 def test_a_saved_network_returns_the_same_numbers(tmp_path):

@@ -111,7 +111,7 @@ def test_train_dqn_on_a_dict_environment(tmp_path):
         assert env.action_space.contains(action.astype(int))
         assert {name: each.shape for name, each in scores.items()} == {
             "room_round_1": (2, 12, 12),
-            "room_round_2": (2, 12, 12),
+            "room_readout": (4, 1, 12),
         }
         np.testing.assert_array_equal(policy.act(batch(raw)), expected)
         lists = {**raw[0], "room": raw[0]["room"].tolist()}
