@@ -112,8 +112,8 @@ def test_run_equals_fit_with_the_same_windows(recorded, tmp_path):
 
 
 def test_agent_equals_the_script(recorded, tmp_path):
-    options = {"log_every": 2, "warmup_steps": 2, "targets": (5.0, 20.0), "seed": 3, "width": 16}
-    options |= {"evaluation_episodes": 2, "logger": ("csv",)}
+    options = {"log_every": 2, "warmup_steps": 2, "targets": (5.0, 20.0), "seed": 3}
+    options |= {"evaluation_episodes": 2, "logger": ("csv",), "context_length": 4, "num_blocks": 1}
     source, folders = f"minari:{recorded}", {name: str(tmp_path / name) for name in ("a", "b")}
     config = dataclasses.replace(script.FAST, data=source, runs=folders["a"], steps=4, **options)
     run = script.main(config)
