@@ -12,6 +12,8 @@ from the server's metadata.
   clients run at once. Each kind is written as CLIENTSxROWS@ADDRESS, where ROWS is the number of
   rows per request. Each kind first runs alone, then all run together, so the table shows whether
   one kind starves another.
+- Sequences (`--sequences`): each client plays a sequence, whose state the server keeps, instead of
+  sending a `memory`. This needs `serving.server` and a recurrent policy.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
+import itertools
+import json
 import os
+import secrets
 import sys
 import time
 import urllib.parse
@@ -88,16 +93,25 @@ class Result:
         return (self.clients, self.batch, *rates, *times, self.failed, cpu)
 
 
-def make_body(address: str, model: str, signature: str, batch: int) -> bytes:
-    """Return a serialized predict request with `batch` random rows."""
+def make_body(
+    address: str, model: str, signature: str, batch: int, in_sequence: bool = False
+) -> bytes:
+    """Return a serialized predict request with `batch` random rows.
+
+    The request of a sequence has no `memory`.
+    """
     with connect(address, model) as client:
         if signature not in client.signatures:
             raise ValueError(
                 f"`signature` must be one of {sorted(client.signatures)}; received {signature!r}."
             )
         specs = client.signatures[signature]
-        inputs = {name: _random(name, spec, batch) for name, spec in specs["inputs"].items()}
-        *_, message = client.transport.predict_request(inputs, signature, specs)
+        inputs = {
+            name: _random(name, spec, batch)
+            for name, spec in specs["inputs"].items()
+            if not (in_sequence and name == "memory")
+        }
+        *_, message = client.transport.predict_request(inputs, signature, specs, {})
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
@@ -113,14 +127,24 @@ def _random(name, spec, batch):
     return np.random.default_rng(0).integers(0, 10, sizes).astype(dtype)
 
 
+def _parameters(in_sequence):
+    """Yield the parameters of each request of a connection, as strings."""
+    if not in_sequence:
+        yield from itertools.repeat({})
+    parameters = {"sequence_id": secrets.token_hex(8)}
+    yield {**parameters, "sequence_start": "true"}
+    yield from itertools.repeat(parameters)
+
+
 class _GrpcConnection:
     """A gRPC connection that sends the same bytes in every request.
 
     Because nothing is serialized per request, the client uses little CPU time next to the server.
     """
 
-    def __init__(self, address, model, body):
+    def __init__(self, address, model, body, in_sequence):
         self._target, self._body = address.netloc, body
+        self._parameters = _parameters(in_sequence)
 
     async def open(self):
         import grpc
@@ -135,7 +159,7 @@ class _GrpcConnection:
         import grpc
 
         try:
-            await self._call(self._body)
+            await self._call(self._body, metadata=tuple(next(self._parameters).items()))
             return None
         except grpc.RpcError as error:
             return f"{error.code().name}: {error.details()}"
@@ -147,11 +171,11 @@ class _GrpcConnection:
 class _RestConnection:
     """An HTTP connection that sends the same bytes in every request, like `_GrpcConnection`."""
 
-    def __init__(self, address, model, body):
+    def __init__(self, address, model, body, in_sequence):
         self._host, self._port = address.hostname, address.port
         path = f"/v1/models/{urllib.parse.quote(model, safe='')}:predict"
-        head = f"POST {path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
-        self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        self._head = f"POST {path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
+        self._body, self._parameters = body, _parameters(in_sequence)
 
     async def open(self):
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
@@ -160,7 +184,11 @@ class _RestConnection:
         try:
             if self._writer.is_closing():
                 await self.open()
-            self._writer.write(self._request)
+            body, parameters = self._body, next(self._parameters)
+            if parameters:
+                body = body[:-1] + b"," + json.dumps(parameters).encode()[1:]
+            head = f"{self._head}Content-Length: {len(body)}\r\n\r\n"
+            self._writer.write(head.encode() + body)
             head = await self._reader.readuntil(b"\r\n\r\n")
             start = head.lower().index(b"content-length:") + 15
             text = await self._reader.readexactly(int(head[start : head.index(b"\r\n", start)]))
@@ -185,6 +213,7 @@ async def load(
     seconds: float,
     rate: float | None = None,
     server_pid: int | None = None,
+    in_sequences: bool = False,
 ) -> Result:
     """Run clients against a server and return the `Result`.
 
@@ -198,10 +227,11 @@ async def load(
         rate: Requests per second of all clients together, in an open loop; `None` for a closed
             loop.
         server_pid: The process whose CPU time is measured; `None` for no measurement.
+        in_sequences: Whether each client plays a sequence.
     """
     parts = urllib.parse.urlsplit(address)
     kind = _RestConnection if parts.scheme == "http" else _GrpcConnection
-    connections: list[Any] = [kind(parts, model, body) for _ in range(clients)]
+    connections: list[Any] = [kind(parts, model, body, in_sequences) for _ in range(clients)]
     await asyncio.gather(*(connection.open() for connection in connections))
     await asyncio.gather(*(connection.send() for connection in connections))  # warm-up
     result = Result(clients, batch, seconds, [])
@@ -303,11 +333,13 @@ def load_table(options: argparse.Namespace) -> str:
     split_address(options.address, _SCHEMES)
     results = []
     for batch in options.batch:
-        body = make_body(options.address, options.model, options.signature, batch)
+        body = make_body(
+            options.address, options.model, options.signature, batch, options.sequences
+        )
         for clients in options.clients:
             run = load(
                 *(options.address, options.model, body, clients, batch),
-                *(options.seconds, options.rate, options.server_pid),
+                *(options.seconds, options.rate, options.server_pid, options.sequences),
             )
             results.append(asyncio.run(run))
     _log_failures(results)
@@ -351,8 +383,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         if options.mix:
-            if options.rate or options.server_pid:
-                raise ValueError("`--mix` cannot be combined with `--rate` or `--server_pid`.")
+            if options.rate or options.server_pid or options.sequences:
+                raise ValueError(
+                    "`--mix` cannot be combined with `--rate`, `--server_pid` or `--sequences`."
+                )
             kinds = [Kind.parse(text) for text in options.mix.split(",")]
             print(mix_table(kinds, options.model, options.signature, options.seconds))
         else:
@@ -415,6 +449,7 @@ def _parse(arguments):
         help="kinds of clients that run at once, e.g. 8x1@grpc://...,16x300@http://...; used "
         "instead of --address, --clients and --batch",
     )
+    add("--sequences", action="store_true", help="each client plays a sequence")
     return parser.parse_args(arguments)
 
 
