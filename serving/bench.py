@@ -22,7 +22,6 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
-import itertools
 import json
 import os
 import secrets
@@ -98,7 +97,7 @@ def make_body(
 ) -> bytes:
     """Return a serialized predict request with `batch` random rows.
 
-    The request of a sequence has no `memory`.
+    A recurrent policy gets its memory after one step; in a sequence, the server keeps it.
     """
     with connect(address, model) as client:
         if signature not in client.signatures:
@@ -109,8 +108,12 @@ def make_body(
         inputs = {
             name: _random(name, spec, batch)
             for name, spec in specs["inputs"].items()
-            if not (in_sequence and name == "memory")
+            if name != "memory"
         }
+        if "memory" in specs["inputs"] and not in_sequence:
+            # A recurrent policy rejects random numbers.
+            start = client.predict({"batch_size": np.array(batch, np.int32)}, "initial_memory")
+            inputs["memory"] = client.predict({**inputs, **start}, signature)["next_memory"]
         *_, message = client.transport.predict_request(inputs, signature, specs, {})
     return message if isinstance(message, bytes) else message.SerializeToString()
 
@@ -127,24 +130,15 @@ def _random(name, spec, batch):
     return np.random.default_rng(0).integers(0, 10, sizes).astype(dtype)
 
 
-def _parameters(in_sequence):
-    """Yield the parameters of each request of a connection, as strings."""
-    if not in_sequence:
-        yield from itertools.repeat({})
-    parameters = {"sequence_id": secrets.token_hex(8)}
-    yield {**parameters, "sequence_start": "true"}
-    yield from itertools.repeat(parameters)
-
-
 class _GrpcConnection:
     """A gRPC connection that sends the same bytes in every request.
 
     Because nothing is serialized per request, the client uses little CPU time next to the server.
     """
 
-    def __init__(self, address, model, body, in_sequence):
+    def __init__(self, address, model, body):
         self._target, self._body = address.netloc, body
-        self._parameters = _parameters(in_sequence)
+        self.parameters = {}  # of its sequence
 
     async def open(self):
         import grpc
@@ -159,7 +153,7 @@ class _GrpcConnection:
         import grpc
 
         try:
-            await self._call(self._body, metadata=tuple(next(self._parameters).items()))
+            await self._call(self._body, metadata=tuple(self.parameters.items()))
             return None
         except grpc.RpcError as error:
             return f"{error.code().name}: {error.details()}"
@@ -171,11 +165,11 @@ class _GrpcConnection:
 class _RestConnection:
     """An HTTP connection that sends the same bytes in every request, like `_GrpcConnection`."""
 
-    def __init__(self, address, model, body, in_sequence):
+    def __init__(self, address, model, body):
         self._host, self._port = address.hostname, address.port
         path = f"/v1/models/{urllib.parse.quote(model, safe='')}:predict"
         self._head = f"POST {path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
-        self._body, self._parameters = body, _parameters(in_sequence)
+        self._body, self.parameters = body, {}
 
     async def open(self):
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
@@ -184,9 +178,9 @@ class _RestConnection:
         try:
             if self._writer.is_closing():
                 await self.open()
-            body, parameters = self._body, next(self._parameters)
-            if parameters:
-                body = body[:-1] + b"," + json.dumps(parameters).encode()[1:]
+            body = self._body
+            if self.parameters:
+                body = body[:-1] + b"," + json.dumps(self.parameters).encode()[1:]
             head = f"{self._head}Content-Length: {len(body)}\r\n\r\n"
             self._writer.write(head.encode() + body)
             head = await self._reader.readuntil(b"\r\n\r\n")
@@ -231,9 +225,14 @@ async def load(
     """
     parts = urllib.parse.urlsplit(address)
     kind = _RestConnection if parts.scheme == "http" else _GrpcConnection
-    connections: list[Any] = [kind(parts, model, body, in_sequences) for _ in range(clients)]
+    connections: list[Any] = [kind(parts, model, body) for _ in range(clients)]
+    if in_sequences:
+        for connection in connections:
+            connection.parameters = {"sequence_id": secrets.token_hex(8), "sequence_start": "true"}
     await asyncio.gather(*(connection.open() for connection in connections))
     await asyncio.gather(*(connection.send() for connection in connections))  # warm-up
+    for connection in connections:
+        connection.parameters.pop("sequence_start", None)
     result = Result(clients, batch, seconds, [])
     cpu_before = server_pid and _cpu_seconds(server_pid)
     start = time.perf_counter()
@@ -258,6 +257,10 @@ async def load(
     result.seconds = time.perf_counter() - start
     if server_pid:
         result.server_cpu = _cpu_seconds(server_pid) - cpu_before
+    if in_sequences:
+        for connection in connections:
+            connection.parameters["sequence_end"] = "true"
+        await asyncio.gather(*(connection.send() for connection in connections))
     await asyncio.gather(*(connection.close() for connection in connections))
     return result
 

@@ -77,8 +77,8 @@ def _rest_bytes(address, in_sequence):
 
 def _row(config, address, in_sequence, turns, sizes):
     results = turns[address, in_sequence]
-    if failed := sum(turn.failed for turn in results):
-        raise ValueError(f"all requests must succeed; {failed} failed: {results[0].first_failure}")
+    if failures := [turn.first_failure for turn in results if turn.failed]:
+        raise ValueError(f"all requests must succeed; the first failure is {failures[0]}")
     p50, p99 = _quantiles(results)
     sent, received = sizes[in_sequence] if address.startswith("http") else (None, None)
     return {

@@ -5,6 +5,8 @@ import contextlib
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 import types
@@ -14,9 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from rrl_tf.envs import SeededVectorEnv, doorkey_task
 from rrl_tf.export import load_policy
+from rrl_tf.pretrained import pretrained_folder
 from serving.client import ServingError, connect
 from serving.errors import invalid
+from serving.local import served
 from serving.server import Flags, running
 from serving.server.metrics import Metrics
 from serving.server.model import Signature, TensorSpec
@@ -59,7 +64,7 @@ def num_sequences(server):
 
 
 @pytest.fixture(scope="module", params=["grpc", "http"])
-def served(request, recurrent, tools):
+def remembering(request, recurrent, tools):
     """A server of a recurrent policy that merges requests, and a client."""
     with (
         tools.serve(recurrent, enable_batching=True) as server,
@@ -69,18 +74,18 @@ def served(request, recurrent, tools):
 
 
 @pytest.fixture
-def step(served, tools):
+def step(remembering, tools):
     """Function that sends a step of a sequence and returns its outputs."""
 
     def step(name, seed=0, rows=1, signature="act", more=(), **flags):
         parameters = {f"sequence_{flag}": True for flag in flags}
         inputs = {"observation": tools.observations(rows, seed), **dict(more)}
-        return served.client.predict(
+        return remembering.client.predict(
             inputs, signature, sequence={"sequence_id": name, **parameters}
         )
 
     yield step
-    assert not store_of(served.server)._busy
+    assert not store_of(remembering.server)._busy
 
 
 def expected_steps(recurrent, tools, seeds):
@@ -95,22 +100,22 @@ def expected_steps(recurrent, tools, seeds):
     return outputs
 
 
-def test_a_sequence_equals_an_episode_in_process(served, step, recurrent, tools):
-    before = num_sequences(served.server)
+def test_a_sequence_equals_an_episode_in_process(remembering, step, recurrent, tools):
+    before = num_sequences(remembering.server)
     expected = expected_steps(recurrent, tools, range(5))
     for seed, outputs in enumerate(expected):
         flags = {0: {"start": 1}, 4: {"end": 1}}.get(seed, {})
         found = step("episode", seed, **flags)
         assert found.keys() == {"action", "q_values"}
         np.testing.assert_allclose(found["q_values"], outputs["q_values"], rtol=1e-4, atol=1e-5)
-        assert num_sequences(served.server) == before + (seed < 4)
+        assert num_sequences(remembering.server) == before + (seed < 4)
     assert refused(step, "episode", 5)[0] == "NOT_FOUND"
 
 
-def test_a_sequence_of_one_step_leaves_nothing(served, step):
-    before = num_sequences(served.server)
+def test_a_sequence_of_one_step_leaves_nothing(remembering, step):
+    before = num_sequences(remembering.server)
     step("single", start=1, end=1)
-    assert num_sequences(served.server) == before
+    assert num_sequences(remembering.server) == before
     step("single", start=1, end=1)
 
 
@@ -128,11 +133,11 @@ def test_attention_has_the_same_state(step, recurrent, tools):
     np.testing.assert_allclose(found["q_values"], expected[2]["q_values"], rtol=1e-4, atol=1e-5)
 
 
-def test_a_state_moves_to_another_sequence(served, step, recurrent, tools):
+def test_a_state_moves_to_another_sequence(remembering, step, recurrent, tools):
     expected = expected_steps(recurrent, tools, range(4))
     step("old", 0, start=1)
     step("old", 1)
-    state = served.client.predict({}, "sequence_state", sequence={"sequence_id": "old"})
+    state = remembering.client.predict({}, "sequence_state", sequence={"sequence_id": "old"})
     np.testing.assert_allclose(state["memory"], expected[1]["next_memory"], rtol=1e-4, atol=1e-5)
     step("new", 2, start=1, more=state)
     for name in ("new", "old"):  # the export has not changed the old one
@@ -142,9 +147,9 @@ def test_a_state_moves_to_another_sequence(served, step, recurrent, tools):
         np.testing.assert_allclose(found["q_values"], expected[3]["q_values"], rtol=1e-4, atol=1e-5)
 
 
-def test_refused_steps_change_nothing(served, step, recurrent, tools):
+def test_refused_steps_change_nothing(remembering, step, recurrent, tools):
     expected = expected_steps(recurrent, tools, range(2))
-    before = num_sequences(served.server)
+    before = num_sequences(remembering.server)
     code, message = refused(step, "unknown")
     assert code == "NOT_FOUND" and "'unknown'" in message and "sequence_start" in message
     step("mine", 0, start=1)
@@ -161,14 +166,14 @@ def test_refused_steps_change_nothing(served, step, recurrent, tools):
         ("a\tb", {"start": 1}, "INVALID_ARGUMENT", "sequence_id must be"),
         ("a" * 129, {"start": 1}, "INVALID_ARGUMENT", "sequence_id must be"),
     ):
-        if name == "a\tb" and served.scheme == "grpc":
+        if name == "a\tb" and remembering.scheme == "grpc":
             continue  # gRPC itself refuses such metadata
         found, message = refused(step, name, 1, **changes)
         assert found == code and words in message
     for signature in ("initial_memory", "no_such"):
         code, _ = refused(step, "mine", 1, signature=signature)
         assert code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
-    assert num_sequences(served.server) == before + 1
+    assert num_sequences(remembering.server) == before + 1
     found = step("mine", 1, end=1)
     np.testing.assert_allclose(found["q_values"], expected[1]["q_values"], rtol=1e-4, atol=1e-5)
 
@@ -219,13 +224,13 @@ def post(server, document):
             return error.code, json.load(error)["error"]
 
 
-def test_rows_and_columns_over_rest(served, tools):
+def test_rows_and_columns_over_rest(remembering, tools):
     rows = tools.observations(2).tolist()
     first = {"sequence_id": "rest", "sequence_start": True}
     named = {"instances": [{"observation": row} for row in rows]}
-    status, reply = post(served.server, {**named, **first})
+    status, reply = post(remembering.server, {**named, **first})
     assert status == 200 and reply["predictions"][0].keys() == {"action", "q_values"}
-    status, _ = post(served.server, {"inputs": {"observation": rows}, "sequence_id": "rest"})
+    status, _ = post(remembering.server, {"inputs": {"observation": rows}, "sequence_id": "rest"})
     assert status == 200
     for body, words in (
         ({"instances": [{"observation": rows[0], "x": 1}]}, "received ['observation', 'x']"),
@@ -233,12 +238,12 @@ def test_rows_and_columns_over_rest(served, tools):
         ({"inputs": {"x": rows}}, "missing but required: ['observation']"),
         ({"inputs": {}, "signature_name": 3}, "signature_name"),
     ):
-        status, message = post(served.server, {**body, "sequence_id": "rest"})
+        status, message = post(remembering.server, {**body, "sequence_id": "rest"})
         assert status == 400 and words in message
     end = {"sequence_id": "rest", "sequence_end": True, "signature_name": "sequence_state"}
-    status, reply = post(served.server, {"inputs": {}, **end})
+    status, reply = post(remembering.server, {"inputs": {}, **end})
     assert status == 200 and np.shape(reply["outputs"])[0] == 2
-    status, message = post(served.server, {"inputs": {}, **end})
+    status, message = post(remembering.server, {"inputs": {}, **end})
     assert status == 404 and "does not exist" in message
 
 
@@ -588,3 +593,64 @@ def test_a_window_is_kept(tools):
                     )
                     assert code == "INVALID_ARGUMENT" and words in message
         assert num_sequences(server) == 0
+
+
+@pytest.mark.slow  # it plays 100,000 steps
+def test_100_000_actions_equal_those_in_process():
+    """Ten clients play ten environments each, in batches that the server merges."""
+    folder, clients, size, steps = pretrained_folder("doorkey-8x8") / "policy", 10, 10, 1000
+    policy = load_policy(folder)
+    with served(folder, "tiny", "--enable_batching") as addresses:
+
+        def play(index):
+            with connect(addresses[index % 2], "tiny", timeout=120.0) as client:
+                there, here = (
+                    MemorySession(client, size, state="server"),
+                    MemorySession(policy, size),
+                )
+                envs = SeededVectorEnv(doorkey_task((8,)).make_env, num_envs=size, seed=index)
+                observations, _ = envs.reset()
+                rewards, new = np.zeros(size), np.zeros(size, bool)
+                for _ in range(steps):
+                    here.reset(new)
+                    there.reset(new)
+                    actions = here.act(observations, rewards)
+                    np.testing.assert_array_equal(there.act(observations, rewards), actions)
+                    observations, rewards, terminated, truncated, _ = envs.step(actions)
+                    new = terminated | truncated
+                envs.close()
+                there.reset()
+                return steps * size
+
+        with ThreadPoolExecutor(clients) as pool:
+            assert sum(pool.map(play, range(clients))) == 100_000
+    policy.close()
+
+
+CLIENT = """
+import sys
+import numpy as np
+from serving.client import connect
+from serving.sessions import MemorySession
+
+client = connect(sys.argv[1], "tiny")
+sessions = [MemorySession(client, state="server") for _ in range(20)]
+while True:
+    for session in sessions:
+        session.act(np.zeros((3, 3, 2), np.uint8))
+    print("played", flush=True)
+"""
+
+
+@pytest.mark.slow  # it starts processes
+def test_a_killed_client_leaves_nothing_after_the_time_out(recurrent, tools):
+    with tools.serve(recurrent, sequence_idle_seconds=2.0) as server:
+        address = f"http://127.0.0.1:{server.rest_port}"
+        for _ in range(2):  # the client restarts
+            command = [sys.executable, "-c", CLIENT, address]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as client:
+                client.stdout.readline()
+                client.kill()
+            assert num_sequences(server) == 20
+            time.sleep(3.0)
+            assert gauges(server._inference.metrics) == (0, 0)
