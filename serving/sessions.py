@@ -85,8 +85,8 @@ class _Session:
         mask = np.zeros(self._size, bool)
         mask[slice(None) if rows is None else rows] = True
         if mask.all():
-            # The next step begins anew, perhaps on a newer version. A sequence that cannot be
-            # ended now will end by its time-out.
+            # The next step gets a new state, perhaps of a newer version. A sequence that cannot be
+            # ended now ends by its time-out.
             with contextlib.suppress(ServingError):
                 self._take_state()
             self._state = self._sequence = None
@@ -168,8 +168,8 @@ class MemorySession(_Session):
         client: A client from `connect`, or a policy from `load_policy`.
         num_envs: B, the number of environments; `None` for a single environment, whose observations
             have no batch dimension.
-        state: "server" if the server should keep the memory, as a sequence of its own for this
-            session; needs a client of `serving.server`. Otherwise "client".
+        state: "server" if the server should keep the memory in a sequence. This needs a client of
+            `serving.server`. Otherwise "client".
 
     Raises:
         InvalidInput: If the policy has no memory, or cannot keep it on a server.

@@ -57,6 +57,10 @@ def num_bytes(array: np.ndarray) -> int:
     return array.nbytes + sum(map(len, array.ravel().tolist()))
 
 
+def _count_rows(inputs):
+    return max(map(len, map(np.atleast_1d, inputs.values())), default=1)
+
+
 class Inference:
     """The operations behind the gRPC and REST APIs, with the limits that the flags set.
 
@@ -157,6 +161,7 @@ class Inference:
             name, inputs, parameters = await read(servable)
             run = functools.partial(self._predict, servable)
             if parameters is not None:
+                self.check_rows(_count_rows(inputs or {}))  # before it makes a state for them
                 signature, outputs = await self._sequences.request(
                     servable, name, inputs or {}, parameters, output_filter, run
                 )
@@ -169,7 +174,7 @@ class Inference:
         names = signature.choose_outputs(output_filter)
         inputs = signature.check(inputs)
         if signature.has_rows:
-            rows = max(len(array) for array in map(np.atleast_1d, inputs.values()))
+            rows = _count_rows(inputs)
             self.check_rows(rows)
             if signature.can_merge(inputs):
                 self._check_reply(rows * signature.reply_row_bytes)

@@ -154,10 +154,12 @@ class Signature:
     @functools.cached_property
     def state(self) -> dict[str, TensorSpec]:
         """The inputs that the server can keep between requests; empty if there are none."""
-        names = {"memory"} if "next_memory" in self.outputs else windows.INPUTS
-        if not self.has_rows or not names <= self.inputs.keys():
-            return {}
-        return {name: spec for name, spec in self.inputs.items() if name in names}
+        names: Collection[str] = ()
+        if "memory" in self.inputs and "next_memory" in self.outputs:
+            names = {"memory"}
+        elif self.inputs.keys() == windows.INPUTS and "action" in self.outputs:
+            names = windows.INPUTS if all(spec.row_bytes for spec in self.inputs.values()) else ()
+        return {name: self.inputs[name] for name in self.inputs if name in names and self.has_rows}
 
     @functools.cached_property
     def step(self) -> Signature:

@@ -95,7 +95,14 @@ class _Sequence:
 
     @property
     def size(self) -> int:
+        """The bytes of the state."""
         return sum(array.nbytes for array in self.state.values())
+
+    @property
+    def export(self) -> Any:
+        """The signature of a request for the state."""
+        changes = {"name": STATE_SIGNATURE, "inputs": {}, "outputs": self.signature.state}
+        return dataclasses.replace(self.signature, **changes)
 
 
 class SequenceStore:
@@ -151,21 +158,16 @@ class SequenceStore:
         key = servable.name, parameters.id
         kept = before = self._take(key, parameters.start and name != STATE_SIGNATURE)
         try:
-            if before is not None and name == STATE_SIGNATURE:
-                signature = dataclasses.replace(
-                    before.signature, name=name, inputs={}, outputs=before.signature.state
-                )
-                names, after, outputs = (
-                    signature.choose_outputs(output_filter),
-                    before,
-                    before.state,
-                )
+            is_export = name == STATE_SIGNATURE
+            signature = before.export if is_export else servable.signature(name, in_sequence=True)
+            names = signature.choose_outputs(output_filter)
+            if is_export:
+                after, outputs = before, before.state
             else:
-                signature = servable.signature(name, in_sequence=True)
-                names = signature.choose_outputs(output_filter)
                 after, outputs = await self._step(servable, name, inputs, before, run)
-            if before is None and not parameters.end:
-                self._make_room(after.size)
+            growth = after.size - (before.size if before else 0)
+            if not parameters.end and (before is None or growth > 0):
+                self._make_room(growth)
             kept = None if parameters.end else after
         except ServingError as error:
             if error.code == "NOT_FOUND":
@@ -198,7 +200,7 @@ class SequenceStore:
     def _put_back(self, key, sequence):
         """End the request of a busy sequence, and keep `sequence` unless it is None."""
         before = self._busy.pop(key)
-        self._bytes -= 0 if before is None else before.size
+        self._bytes -= before.size if before else 0
         if sequence is None:
             return
         self._bytes += sequence.size
@@ -210,13 +212,9 @@ class SequenceStore:
 
     def _expire(self):
         """Remove the sequences that have been idle for too long, and wait for the next one."""
-        loop, limit, self._timer = (
-            asyncio.get_running_loop(),
-            self._flags.sequence_idle_seconds,
-            None,
-        )
+        loop, self._timer = asyncio.get_running_loop(), None
         while self._idle:
-            end = next(iter(self._idle.values())).used + limit
+            end = next(iter(self._idle.values())).used + self._flags.sequence_idle_seconds
             if end > loop.time():
                 self._timer = loop.call_at(end, self._expire)
                 return
@@ -227,10 +225,11 @@ class SequenceStore:
         self._bytes -= sequence.size
 
     def _make_room(self, size):
-        """Make room for a new sequence, whose key is already busy, or raise RESOURCE_EXHAUSTED."""
+        """Make room for the state of a busy sequence, or raise RESOURCE_EXHAUSTED."""
         most, most_bytes = self._flags.max_sequences, self._flags.max_sequence_bytes
+        may_evict = self._flags.sequence_overflow == "evict_oldest" and size <= (most_bytes or size)
         while len(self._idle) + len(self._busy) > most or 0 < most_bytes < self._bytes + size:
-            if self._flags.sequence_overflow == "refuse" or not self._idle:
+            if not (may_evict and self._idle):
                 raise ServingError(
                     "RESOURCE_EXHAUSTED",
                     f"the server keeps at most {most} sequences with {most_bytes} bytes; "
@@ -319,6 +318,6 @@ def _after_step(sequence, servable, signature, inputs, outputs):
     else:
         state = inputs
         windows.set_action(state, outputs["action"])
-    if not all(np.isfinite(array).all() for array in state.values()):
+    if not all(np.isfinite(array).all() for array in state.values() if array.dtype.kind == "f"):
         raise invalid("the inputs or the next state of the sequence are not finite")
     return dataclasses.replace(sequence, version=servable.version, signature=signature, state=state)

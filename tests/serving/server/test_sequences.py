@@ -162,6 +162,7 @@ def test_refused_steps_change_nothing(remembering, step, recurrent, tools):
         ("mine", {"more": {"observation": np.zeros((1, 3, 3, 2))}}, "INVALID_ARGUMENT", ""),
         ("new", {"start": 1, "more": {"memory": np.zeros((1, 3), np.float32)}}, *INVALID_SHAPE),
         ("new", {"start": 1, "more": {"memory": np.full_like(memory["memory"], np.nan)}}, *NAN),
+        ("new", {"start": 1, "rows": 4097}, "RESOURCE_EXHAUSTED", "at most 4096 rows"),
         ("", {"start": 1}, "INVALID_ARGUMENT", "sequence_id must be"),
         ("a\tb", {"start": 1}, "INVALID_ARGUMENT", "sequence_id must be"),
         ("a" * 129, {"start": 1}, "INVALID_ARGUMENT", "sequence_id must be"),
@@ -308,7 +309,7 @@ class CountingStore:
             "initial_memory": Signature("initial_memory", {}, {"memory": memory}, {}),
         }
         self.name, self.version = "m", 1
-        self.delay, self.error = 0.0, None
+        self.delay, self.error, self.growth = 0.0, None, 0
 
     def signature(self, name, in_sequence=False):
         found = self.signatures[name]
@@ -321,7 +322,8 @@ class CountingStore:
         if self.error is not None:
             raise self.error
         memory = inputs["memory"]
-        return {"next_memory": memory + 1, "y": memory[:, 0]}
+        longer = np.pad(memory + 1, ((0, 0), (0, self.growth)))
+        return {"next_memory": longer, "y": memory[:, 0]}
 
     async def request(self, name, *flags, signature="act", output_filter=(), **more):
         parameters = SequenceParameters(name, "start" in flags, "end" in flags)
@@ -337,6 +339,13 @@ class CountingStore:
     @property
     def gauges(self):
         return gauges(self._metrics)
+
+
+def wider(act, size):
+    """Return a signature with a memory of another size."""
+    spec = TensorSpec("memory", 1, (None, size))
+    inputs, outputs = {**act.inputs, "memory": spec}, {**act.outputs, "next_memory": spec}
+    return dataclasses.replace(act, inputs=inputs, outputs=outputs)
 
 
 def test_full_store_refuses_new_sequences(store):
@@ -374,10 +383,25 @@ def test_bytes_of_states_are_limited(store):
     for name in "abcd":
         evicting.step(name, "start")
     assert evicting.gauges == (2, 16) and evicting.step("d") == 1
+    large = np.zeros((1, 9), np.float32)
+    evicting.signatures["act"] = wider(evicting.signatures["act"], 9)
+    assert refused(evicting.step, "e", "start", memory=large)[0] == "RESOURCE_EXHAUSTED"
+    assert evicting.gauges == (2, 16)  # nothing makes room for a state beyond the limit
     unlimited = store(max_sequence_bytes=0)
     for name in "abcd":
         unlimited.step(name, "start")
     assert unlimited.gauges == (4, 32)
+
+
+def test_a_state_that_grows_is_limited(store):
+    growing = store(max_sequence_bytes=20)
+    growing.step("a", "start")
+    growing.growth = 2
+    assert growing.step("a") == 1 and growing.gauges == (1, 16)
+    assert refused(growing.step, "a")[0] == "RESOURCE_EXHAUSTED"
+    assert growing.gauges == (1, 16)
+    growing.growth = 0
+    assert growing.step("a") == 2
 
 
 def test_idle_sequences_end(store):
@@ -483,10 +507,7 @@ def test_a_version_with_the_same_state_continues(store):
 def test_a_version_with_another_state_ends_the_sequence(store):
     one = store()
     one.step("a", "start"), one.step("b", "start")
-    spec = TensorSpec("memory", 1, (None, 3))
-    act = one.signatures["act"]
-    inputs, outputs = {**act.inputs, "memory": spec}, {**act.outputs, "next_memory": spec}
-    one.signatures["act"] = dataclasses.replace(act, inputs=inputs, outputs=outputs)
+    one.signatures["act"] = wider(one.signatures["act"], 3)
     code, message = refused(one.step, "a")  # another signature of the same version
     assert code == "INVALID_ARGUMENT" and "different state" in message
     one.version = 2
@@ -519,7 +540,8 @@ def test_models_have_their_own_sequences(store):
     assert one.step("a", "start") == 0 and one.gauges == (2, 16)
 
 
-def test_reloads_during_play_lose_no_sequence(recurrent, tools, tmp_path):
+@pytest.mark.parametrize("reloads", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_reloads_during_play_lose_no_sequence(recurrent, tools, tmp_path, reloads):
     shutil.copytree(recurrent / "1", tmp_path / "1")
     with tools.serve(tmp_path, enable_batching=True) as server:
         versions = server.repository.models["tiny"]
@@ -536,7 +558,7 @@ def test_reloads_during_play_lose_no_sequence(recurrent, tools, tmp_path):
                 return steps
 
             playing = [pool.submit(play, index) for index in range(8)]
-            for number in range(2, 12):
+            for number in range(2, 2 + reloads):
                 shutil.copytree(recurrent / "1", tmp_path / ".whole")
                 (tmp_path / ".whole").rename(tmp_path / str(number))
                 end = time.monotonic() + 60
