@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.tables import markdown_table, write_text
+from rrl_tf.training.devices import cpu
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 _PACKAGES = ("tensorflow", "keras", "torch", "numpy", "gymnasium", "minigrid")
@@ -142,7 +143,7 @@ class Report:
 
 def machine():
     """Return a JSON-able dict of the CPU, its special instructions, the load and the versions."""
-    name, features = _cpu()
+    name, features = cpu()
     return {
         "cpu": name,
         "cores": os.cpu_count(),
@@ -156,17 +157,7 @@ def machine():
 
 def has_amx():
     """Return whether the CPU multiplies bfloat16 matrices in tiles."""
-    return {"amx_tile", "amx_bf16"} <= _cpu()[1]
-
-
-def _cpu():
-    """Return the name and the instruction sets of the CPU; the latter is empty if unknown."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown CPU", set()
-    fields = dict(reversed([map(str.strip, line.split(":", 1)) for line in lines if ":" in line]))
-    return fields.get("model name", platform.machine()), set(fields.get("flags", "").split())
+    return {"amx_tile", "amx_bf16"} <= cpu()[1]
 
 
 def _version(package):

@@ -254,7 +254,7 @@ def shrink(path, width=1300):
     if path.suffix == ".png":
         image = Image.open(path).convert("RGB")
         image.thumbnail((width, 10 * width))
-        image.quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
+        image.quantize(256, Image.Quantize.MEDIANCUT).save(path, optimize=True)
 
 
 def spread(values, form=".1f", unit=""):

@@ -12,6 +12,7 @@
     viz                       figures of attention, videos, learning curves
 
 `rrl_tf.load_policy("doorkey-5x5")` returns a trained policy that acts on raw observations.
+`rrl_tf.DQN("CartPole-v1")` and `rrl_tf.RecurrentDQN(...)` are agents for any Gymnasium environment.
 """
 
 import importlib
@@ -37,6 +38,9 @@ _SUBPACKAGES = (
 def __getattr__(name):
     if name in _SUBPACKAGES:
         return importlib.import_module(f"rrl_tf.{name}")
+    if name in ("DQN", "RecurrentDQN"):
+        importlib.import_module("rrl_tf._tf_logging").load_tensorflow()
+        return getattr(importlib.import_module("rrl_tf.gymnasium_agents"), name)
     if name == "load_policy":  # often a user's first call, so hide TensorFlow's start-up messages
         importlib.import_module("rrl_tf._tf_logging").load_tensorflow()
         return importlib.import_module("rrl_tf.export").load_policy

@@ -1,7 +1,8 @@
 """Hide TensorFlow's start-up messages, and the traceback of a Ctrl-C during imports."""
 
 import contextlib
-import importlib
+import importlib.abc
+import importlib.util
 import os
 import sys
 
@@ -21,6 +22,37 @@ def load_tensorflow() -> None:
     if "tensorflow" not in sys.modules:
         with _closed_standard_error():
             importlib.import_module("tensorflow")
+
+
+def quiet_tensorflow() -> None:
+    """Hide these messages when TensorFlow is imported later, as `load_tensorflow` does.
+
+    Example:
+        >>> from rrl_tf._tf_logging import quiet_tensorflow
+        >>> quiet_tensorflow()
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _QuietFinder())
+
+
+class _QuietFinder(importlib.abc.MetaPathFinder):
+    """Finds TensorFlow, and closes standard error while its module is executed."""
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_quietly(module):
+                with _closed_standard_error():
+                    execute(module)
+
+            spec.loader.exec_module = execute_quietly
+        return spec
 
 
 @contextlib.contextmanager

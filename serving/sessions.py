@@ -41,6 +41,7 @@ from typing import Any
 import numpy as np
 
 from rrl_tf._arguments import array_of, finite, optional_positive_int
+from rrl_tf._observations import observation_parts
 from rrl_tf.errors import InvalidInput
 from serving import windows
 from serving.client.arrays import split_outputs
@@ -61,7 +62,7 @@ class _Session:
     #: Function of the client's `predict` that returns the state before the first step.
     _initial_state: Callable[[Any], dict[str, np.ndarray]]
 
-    def __init__(self, client, num_envs, state, required, optional=frozenset()):
+    def __init__(self, client, num_envs, state, required):
         if state != "client" and not (state == "server" and hasattr(client, "transport")):
             raise InvalidInput(
                 "`state` must be 'client', or 'server' for a client from `connect`; "
@@ -73,7 +74,7 @@ class _Session:
         self._single = num_envs is None
         self._size = optional_positive_int("num_envs", num_envs) or 1
         self._inputs = client.signatures.get("act", {}).get("inputs", {})
-        if not required <= self._inputs.keys() <= required | optional:
+        if not required <= self._inputs.keys():
             raise InvalidInput(
                 f"{type(self).__name__} needs a policy whose signature 'act' has the inputs "
                 f"{sorted(required)}; received a policy with the signatures "
@@ -127,22 +128,22 @@ class _Session:
                 self._sequence = None
             raise
 
-    def _as_batch(self, observation, dtype, shape):
+    def _as_batch(self, name, observation, dtype, shape):
         """Return the observations as a batch (B, ...), after a check of their shape.
 
         Without the check, NumPy would broadcast an observation of a wrong shape.
         """
-        observation = array_of("observation", observation, dtype)
+        observation = array_of(name, observation, dtype)
         if self._single:
             observation = observation[np.newaxis]
         sizes = np.array([self._size, *shape])  # -1 stands for any size
         if observation.ndim != len(sizes) or np.any((sizes >= 0) & (sizes != observation.shape)):
             raise InvalidInput(
-                f"`observation` must have the shape {list(shape)} in each of "
+                f"`{name}` must have the shape {list(shape)} in each of "
                 f"{self._size} environments; "
                 f"received the shape {list(observation.shape[self._single :])}."
             )
-        return finite("observation", observation) if dtype.kind == "f" else observation
+        return finite(name, observation) if dtype.kind == "f" else observation
 
     def _each(self, name, value):
         """Return a number for each environment as (B,); raise unless it is finite in float32."""
@@ -191,7 +192,12 @@ class MemorySession(_Session):
     """
 
     def __init__(self, client: Any, num_envs: int | None = None, state: str = "client") -> None:
-        super().__init__(client, num_envs, state, {"observation", "memory"}, {"reward"})
+        super().__init__(client, num_envs, state, {"memory"})
+        self._parts = {
+            name: (dtype, shape)
+            for name, (dtype, (_, *shape)) in self._inputs.items()
+            if name not in ("memory", "reward")
+        }
 
     def _initial_state(self, predict):
         return predict({"batch_size": np.array(self._size, np.int32)}, "initial_memory")
@@ -211,7 +217,8 @@ class MemorySession(_Session):
         begins an episode. After DEADLINE_EXCEEDED, the server may have taken the step.
 
         Args:
-            observation: An observation of the environment, or a batch (B, ...) of observations.
+            observation: An observation of the environment, or a batch (B, ...) of observations; a
+                dict or tuple of these if the environment observes a `Dict` or `Tuple`.
             reward: The reward of the last action: one number for all environments, or (B,).
             return_attention_scores: Whether to return (action, dict of scores) instead.
             timeout: Seconds that the call may take; `None` for the client's timeout.
@@ -222,8 +229,10 @@ class MemorySession(_Session):
             InvalidInput: If the observation has a wrong shape, or a value is not finite. A policy
                 in this process also raises it for a memory from another policy or version.
         """
-        dtype, (_, *shape) = self._inputs["observation"]
-        inputs = {"observation": self._as_batch(observation, dtype, shape)}
+        parts = observation_parts(observation, self._parts)
+        inputs = {
+            name: self._as_batch(name, parts[name], *spec) for name, spec in self._parts.items()
+        }
         if "reward" in self._inputs:
             inputs["reward"] = self._each("reward", reward).astype(np.float32)
         signature = _signature(return_attention_scores)
@@ -355,7 +364,7 @@ class WindowSession(_Session):
             InvalidInput: If the observation has a wrong shape, or a value is not finite.
         """
         dtype, (_, _, *shape) = self._inputs["states"]
-        states = self._as_batch(observation, dtype, shape)
+        states = self._as_batch("observation", observation, dtype, shape)
         rewards, signature = self._each("reward", reward), _signature(return_attention_scores)
         if self._is_on_server:
             inputs = {"observation": states, "reward": rewards.astype(np.float32)}

@@ -103,8 +103,8 @@ def open_page(browser):
     """Opens an address; in the end nothing may stand in the browser's console."""
     said, contexts = [], []
 
-    def open_page(address, wait_for, width=1100, **options):
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+    def open_page(address, wait_for, width=1100, height=800, **options):
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: said.append(message.text))

@@ -37,3 +37,27 @@ def test_loading_hides_messages_and_later_ones_are_shown():
 def test_loading_works_without_standard_error():
     run = loaded(preexec_fn=lambda: os.close(2))
     assert run.stdout.startswith("the import failed\n")
+
+
+LATER = """
+import os, sys
+from rrl_tf._tf_logging import quiet_tensorflow
+
+quiet_tensorflow()
+assert "tensorflow" not in sys.modules
+import tensorflow
+print(tensorflow.loaded)
+print("later message", file=sys.stderr)
+"""
+
+
+def test_a_later_import_is_quiet_too(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("import os; os.system('echo noise >&2'); loaded = 3")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    run = subprocess.run(
+        [sys.executable, "-c", LATER],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert (run.stdout, run.stderr) == ("3\n", "later message\n")

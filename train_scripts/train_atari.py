@@ -8,21 +8,18 @@ python -m train_scripts.train_atari --env ALE/MsPacman-v5    # another game
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import keras
-
-from rrl_tf.agents import train_double_dqn
-from rrl_tf.agents.config import DoubleDQNConfig
-from rrl_tf.envs import Task, atari_task
-from rrl_tf.interpret import draw_episode
-from rrl_tf.models import RelationalQNetwork, convolutional_q_network
-from rrl_tf.training import make_replicas
+import rrl_tf
+from rrl_tf.agents.config import DoubleDQNConfig, NetworkConfig
 from train_scripts import command_line
+
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(DoubleDQNConfig):
+class Config(NetworkConfig, DoubleDQNConfig):
     """Set the options of a run. An environment step repeats the action for 4 frames."""
 
     runs: str = "runs/atari"
@@ -63,27 +60,36 @@ PRESETS = {
     )
 }
 
+ABOUT = {"atari-100k": "100,000 steps of one game, as in the Atari 100k benchmark"}
+
 
 def main(config: Config):
     """Train a relational double DQN on an Atari game. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
-    task = atari_task(config.env, frames=config.frames)
+    import keras
+
+    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
+    task = rrl_tf.envs.atari_task(config.env, frames=config.frames)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(
-        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    return rrl_tf.agents.train_double_dqn(
+        *(task, make_network(config, task), config, replicas),
+        draw_episode=rrl_tf.interpret.draw_episode,
     )
 
 
-def make_network(config: Config, task: Task) -> keras.Model:
+def make_network(config: Config, task: rrl_tf.envs.Task) -> keras.Model:
     """Return a Q network with new weights."""
+    sizes = config.network_sizes(config.network != "convolutional")
     if config.network == "convolutional":
-        return convolutional_q_network(
+        return rrl_tf.models.convolutional_q_network(
             task.num_actions, (16, 32, 16), (50,), random_shift=4, dtype=config.dtype
         )
-    return RelationalQNetwork.from_preset(
-        config.network, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype
+    return rrl_tf.models.RelationalQNetwork.from_preset(
+        *(config.network, task.preprocessor),
+        num_actions=task.num_actions,
+        dtype=config.dtype,
+        **sizes,
     )
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="atari-100k")
+    command_line.run_preset(main, PRESETS, default="atari-100k", about=ABOUT)

@@ -8,24 +8,20 @@ python -m train_scripts.train_box_world --network convolutional  # no relations,
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import keras
-
+import rrl_tf
 from rrl_tf._arguments import natural, positive_int
-from rrl_tf.agents import train_double_dqn
-from rrl_tf.agents.config import DoubleDQNConfig
-from rrl_tf.agents.evaluation import NOISE, make_play
-from rrl_tf.envs import Task, box_world_task
+from rrl_tf.agents.config import DoubleDQNConfig, NetworkConfig
 from rrl_tf.errors import InvalidInput
-from rrl_tf.interpret import draw_episode
-from rrl_tf.models import RelationalQNetwork, grid_q_network
-from rrl_tf.training import make_replicas
 from train_scripts import command_line
+
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(DoubleDQNConfig):
+class Config(NetworkConfig, DoubleDQNConfig):
     """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/box_world"
@@ -84,26 +80,32 @@ PRESETS = {
         epsilon_steps=100_000,
     ),
 }
+ABOUT = {
+    "box-world": "8x8 rooms, one to three boxes on the way to the gem",
+    "one-box": "8x8 rooms with one box, for a first try",
+}
 KINDS = ("new levels", "held-out pairs", "one box longer")
 """Kinds of levels in the final evaluation."""
 
 
 def main(config: Config):
     """Train a relational double DQN on Box-World. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
+    import keras
+
+    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(
+    return rrl_tf.agents.train_double_dqn(
         task,
         make_network(config, task),
         config,
         replicas,
-        draw_episode=draw_episode,
+        draw_episode=rrl_tf.interpret.draw_episode,
         extra_evaluation=lambda agent: {"generalization": generalization(agent, config)},
     )
 
 
-def make_task(config: Config, **changes: Any) -> Task:
+def make_task(config: Config, **changes: Any) -> rrl_tf.envs.Task:
     """Return the task of a configuration; training never shows the held-out pairs of colours.
 
     Raises:
@@ -118,14 +120,16 @@ def make_task(config: Config, **changes: Any) -> Task:
         "max_steps": config.max_steps,
         "pool": config.pool,
     }
-    return box_world_task(config.size, **arguments | changes)
+    return rrl_tf.envs.box_world_task(config.size, **arguments | changes)
 
 
-def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
+def make_network(config: Config, task: rrl_tf.envs.Task, **overrides: Any) -> keras.Model:
     """Return a Q network with new weights; `overrides` are arguments of a relational one."""
+    sizes = config.network_sizes(config.network != "convolutional")
     if config.network == "convolutional":
-        # It has about as many parameters as `fast`.
-        return grid_q_network(task.num_actions, (32, 32, 32, 8), (152,), dtype=config.dtype)
+        # As many parameters as `fast`.
+        make = rrl_tf.models.grid_q_network
+        return make(task.num_actions, (32, 32, 32, 8), (152,), dtype=config.dtype)
     arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
     if config.network == "fast":
         arguments |= {
@@ -150,8 +154,9 @@ def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
             "hidden_units": (128,),
             "max_entities": max_entities(config),
         }
-    return RelationalQNetwork.from_preset(
-        config.network, task.preprocessor, **arguments | overrides
+    block = {**arguments.get("block", {}), **sizes.get("block", {})}
+    return rrl_tf.models.RelationalQNetwork.from_preset(
+        config.network, task.preprocessor, **arguments | sizes | {"block": block} | overrides
     )
 
 
@@ -171,6 +176,8 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
 
     A kind whose boxes do not fit into the room is skipped.
     """
+    from rrl_tf.agents.evaluation import NOISE, make_play
+
     changes: list[dict[str, Any]] = [
         {},
         {"test_part": "test"},
@@ -195,4 +202,4 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="box-world")
+    command_line.run_preset(main, PRESETS, default="box-world", about=ABOUT)

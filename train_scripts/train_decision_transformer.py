@@ -57,7 +57,7 @@ class Config(DecisionTransformerConfig):
     model: Literal["decision_transformer", "behavior_cloning"] = "decision_transformer"
     return_conditioned: bool = False
     """Whether behavior cloning reads returns; a Decision Transformer always does."""
-    network: str = "fast"
+    network: Literal["fast", "min-dt", "paper"] = "fast"
     """Architecture of `DecisionTransformer`."""
     width: int = 64
     """Size of a token."""
@@ -235,6 +235,25 @@ PRESETS = {
     "transformer": TRANSFORMER,
 }
 
+ABOUT = {
+    "doorkey": "DoorKey-5x5, recorded on first use",
+    "doorkey-bc": "behavior cloning on the same data",
+    "pendulum": "Pendulum, recorded on first use; the default with --data pendulum",
+    "cartpole": "CartPole, recorded on first use; the default with --data cartpole",
+    "fast": "any data of vectors; the default with --data",
+    "min-dt": "min-decision-transformer's architecture and settings",
+    "paper": "the settings of the Decision Transformer paper",
+    "bc": "behavior cloning",
+    "bc-10": "behavior cloning on the best 10 % of the steps",
+    "dense": "dense layers that read the return, weighted by advantage",
+    "transformer": "a Decision Transformer with the loss and the sampling of dense",
+}
+
+
+def preset_of(data: str) -> str:
+    """Return the preset for `--data` without `--preset`."""
+    return data if data in PRESETS else "fast"
+
 
 def main(config: Config) -> Run:
     """Train a Decision Transformer on recorded episodes. Repeat the command to resume the run."""
@@ -330,4 +349,4 @@ def make_network(
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="doorkey")
+    command_line.run_preset(main, PRESETS, "doorkey", ABOUT, {"data": preset_of})

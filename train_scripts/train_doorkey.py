@@ -11,20 +11,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-import keras
-
-from rrl_tf.agents import train_double_dqn
-from rrl_tf.agents.config import DoubleDQNConfig
-from rrl_tf.envs import Task, doorkey_task
-from rrl_tf.envs.minigrid_view import most_in_sight
-from rrl_tf.interpret import draw_episode
-from rrl_tf.models import RelationalQNetwork
-from rrl_tf.training import make_replicas
+import rrl_tf
+from rrl_tf.agents.config import DoubleDQNConfig, NetworkConfig
 from train_scripts import command_line
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(DoubleDQNConfig):
+class Config(NetworkConfig, DoubleDQNConfig):
     """Set the options of a run. Steps are counted over all environments together."""
 
     runs: str = "runs/doorkey"
@@ -44,7 +37,7 @@ class Config(DoubleDQNConfig):
     """Reward for learning (`make_doorkey`)."""
     max_steps: int | None = None
     """Time limit of an episode; 10 * size² by default."""
-    network: str = "fast"
+    network: Literal["book", "zambaldi", "fast", "fast-relative", "atari"] = "fast"
     """Architecture of `RelationalQNetwork`."""
     bound_entities: bool = False
     """Process only as many cells as can be visible in the largest room. The Q values are the same
@@ -113,20 +106,32 @@ PRESETS = {
     ),
 }
 
+ABOUT = {
+    "fast": "5x5; solves every start",
+    "fast-6x6": "5x5, then 6x6; evaluated on new layouts",
+    "quick": "5x5 with less work; stops when every start is solved",
+    "zambaldi": "5x5 with the architecture of the Box-World paper",
+    "book": "5x5 with the book's agent as it was meant",
+    "book-published": "5x5 with the book's agent as published, including its errors",
+}
+
 
 def main(config: Config):
     """Train a relational double DQN on MiniGrid DoorKey. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
+    import keras
+
+    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(
-        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    return rrl_tf.agents.train_double_dqn(
+        *(task, make_network(config, task), config, replicas),
+        draw_episode=rrl_tf.interpret.draw_episode,
     )
 
 
-def make_task(config: Config) -> Task:
+def make_task(config: Config) -> rrl_tf.envs.Task:
     """Return the task of a configuration."""
-    return doorkey_task(
+    return rrl_tf.envs.doorkey_task(
         config.sizes,
         observation=config.observation,
         frames=config.frames,
@@ -138,17 +143,21 @@ def make_task(config: Config) -> Task:
     )
 
 
-def make_network(config: Config, task: Task, **overrides: Any) -> RelationalQNetwork:
+def make_network(
+    config: Config, task: rrl_tf.envs.Task, **overrides: Any
+) -> rrl_tf.models.RelationalQNetwork:
     """Return a Q network with new weights; `overrides` are its arguments."""
-    arguments: dict[str, Any] = {
+    visible = rrl_tf.envs.most_in_sight(max(config.sizes)) if config.bound_entities else None
+    arguments = {
         "num_actions": task.num_actions,
-        "max_entities": most_in_sight(max(config.sizes)) if config.bound_entities else None,
+        "max_entities": visible,
         "dtype": config.dtype,
+        **config.network_sizes(),
     }
-    return RelationalQNetwork.from_preset(
+    return rrl_tf.models.RelationalQNetwork.from_preset(
         config.network, task.preprocessor, **arguments | overrides
     )
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", about=ABOUT)

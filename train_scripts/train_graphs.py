@@ -65,6 +65,10 @@ PRESETS = {
     "fast": FAST,
     "without-edges": dataclasses.replace(FAST, preset="without-edges", edges=False),
 }
+ABOUT = {
+    "fast": "attention along the edges",
+    "without-edges": "every node attends to every node",
+}
 
 
 def main(config: Config) -> FitRun:
@@ -220,4 +224,4 @@ def finish(run: FitRun) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", about=ABOUT)

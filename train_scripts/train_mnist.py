@@ -116,6 +116,14 @@ PRESETS = {
     "patch-mnist": PATCHES,
     "patch-mnist-mlp": dataclasses.replace(PATCHES, preset="patch-mnist-mlp", model="mlp"),
 }
+ABOUT = {
+    "fast": "ours, on perturbed digits",
+    "fast-long": "the same with six times the updates",
+    "book": "the book's relational module",
+    "book-cnn": "the book's convolutional baseline",
+    "patch-mnist": "the blog's attention between patches, on clean digits",
+    "patch-mnist-mlp": "the blog's dense baseline",
+}
 
 
 def main(config: Config) -> FitRun:
@@ -241,4 +249,4 @@ def attention_figures(model: keras.Model, images: Any, labels: np.ndarray) -> di
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", about=ABOUT)

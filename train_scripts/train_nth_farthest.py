@@ -100,6 +100,13 @@ PRESETS = {
     for task in (FAST, FIVE, PAPER)
     for core in ("", "-lstm", "-transformer")
 }
+SIZES = {
+    "fast": "four vectors of 4 numbers",
+    "five": "five vectors of 4 numbers",
+    "paper": "eight vectors of 16 numbers, for a GPU",
+}
+CORES = {"": "a Relational Memory", "-lstm": "an LSTM", "-transformer": "a causal transformer"}
+ABOUT = {f"{size}{core}": f"{CORES[core]} on {SIZES[size]}" for size in SIZES for core in CORES}
 
 
 def main(config: Config) -> FitRun:
@@ -122,7 +129,7 @@ def main(config: Config) -> FitRun:
             data,
             validation_data=questions,
             validation_batch_size=2000,
-            validation_freq=config.checkpoint_every // config.log_every,
+            validation_freq=max(1, config.checkpoint_every // config.log_every),
             callbacks=[
                 RaiseStage(run.log, data, config),
                 LogFigures(run.log, lambda m: attention_figures(m, config), config.draw_every),
@@ -267,4 +274,4 @@ def vector_names(config: Config, sequence: np.ndarray, answer: int) -> list[str]
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", about=ABOUT)

@@ -8,44 +8,25 @@ python -m train_scripts.train_recurrent --preset doorkey-8x8     # 5, 6, 8; test
 python -m train_scripts.train_recurrent --preset doorkey-16x16
 python -m train_scripts.train_recurrent --preset comparison
 python -m train_scripts.train_recurrent --network relational-memory-entities --name entities
-python -m train_scripts.train_recurrent --preset gymnasium --env my_module:MyEnv-v0
+python -m train_scripts.train_recurrent --env my_module:MyEnv-v0
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
-import keras
-
-from rrl_tf._arguments import one_of
-from rrl_tf.agents import train_double_dqn
-from rrl_tf.agents.config import RecurrentDoubleDQNConfig
-from rrl_tf.envs import (
-    Task,
-    comparison_task,
-    doorkey_task,
-    gymnasium_task,
-    key_corridor_task,
-    memory_task,
-)
-from rrl_tf.envs.minigrid_view import most_in_sight
+import rrl_tf
+from rrl_tf.agents.config import GymnasiumConfig, RecurrentDQNConfig
 from rrl_tf.errors import InvalidInput
-from rrl_tf.interpret import draw_episode
-from rrl_tf.models import RecurrentQNetwork
-from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
-from rrl_tf.training import make_replicas
 from train_scripts import command_line
-from train_scripts.train_dqn import GymnasiumConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
+class Config(RecurrentDQNConfig):
     """Set the options of a run. Steps are counted over all environments together."""
 
-    runs: str = "runs/recurrent"
     environment: Literal["memory", "doorkey", "key_corridor", "comparison", "gymnasium"] = "memory"
     """MiniGrid's Memory, DoorKey or KeyCorridor; Comparison; or the environment in `env`."""
     sizes: tuple[int, ...] = (7,)
@@ -56,40 +37,20 @@ class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
     held_out_seed: int = 0
     """Seed that selects this third."""
     random_length: bool = False
-    """For Memory: draw the length of the hallway at random in the last size."""
-    network: str = "lstm-dense"
-    """Architecture of `RecurrentQNetwork`: lstm, lstm-long, relational-memory,
-    relational-memory-long, window or none, each with related cells or, as lstm-dense, with dense
-    layers; or relational-memory-entities."""
-    hidden_activation: Literal["relu", "leaky_relu"] = "relu"
-    """Activation after the memory. With rare rewards all units of a ReLU may become inactive."""
+    """Memory: draw the length of the hallway, in the last size."""
     bound_entities: bool = False
     """For DoorKey: process only as many cells as can be visible in the largest room. The Q values
     are the same and cost less, but the network cannot be used in larger rooms. Dense networks and
     networks that read all cells ignore this option."""
 
-    @property
-    def default_name(self) -> str:
-        """The environment, or the preset, and the seed."""
-        return f"{self.env_name}-seed{self.seed}" if self.env else super().default_name
 
-
-TASKS: dict[str, Callable[..., Task]] = {
-    "memory": memory_task,
-    "doorkey": doorkey_task,
-    "key_corridor": key_corridor_task,
-    "comparison": comparison_task,
-    "gymnasium": gymnasium_task,
-}
 OPTIONS = (
     *("held_out", "held_out_seed", "random_length"),
     *(field.name for field in dataclasses.fields(GymnasiumConfig)),
 )
 """Options of some tasks, in addition to the sizes."""
 
-MEMORY = Config(
-    preset="memory-s7", steps=60_000, updates_per_step=0.25, learning_rate_updates=10_000
-)
+MEMORY = Config(preset="memory-s7", discount=0.95)
 MEMORY_S17 = dataclasses.replace(
     MEMORY,
     preset="memory-s17",
@@ -185,23 +146,36 @@ PRESETS = {
         evaluate_every=20_000,  # an episode without success takes 270 steps
         evaluation_episodes=100,
     ),
-    "gymnasium": dataclasses.replace(
-        MEMORY, preset="gymnasium", environment="gymnasium", discount=0.97
-    ),
+    "gymnasium": Config(preset="gymnasium", environment="gymnasium"),
+}
+
+ABOUT = {
+    "memory-s7": "MiniGrid-MemoryS7, for a first try",
+    "memory-s17": "MiniGrid-MemoryS17, by a curriculum of hallways",
+    "memory-s17-random": "MiniGrid-MemoryS17Random, hallways of random length",
+    "comparison": "our own task: compare two objects seen one after the other",
+    "doorkey-6x6": "DoorKey 5x5, then 6x6; evaluated on new layouts",
+    "doorkey-8x8": "DoorKey up to 8x8; evaluated on new layouts",
+    "doorkey-16x16": "DoorKey up to 16x16",
+    "key-corridor-s3r3": "MiniGrid-KeyCorridorS3R3, by a curriculum of rooms",
+    "gymnasium": "any environment; the default with --env",
 }
 
 
 def main(config: Config):
     """Train a recurrent double DQN. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
+    import keras
+
+    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(
-        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    return rrl_tf.agents.train_double_dqn(
+        *(task, make_network(config, task), config, replicas),
+        draw_episode=rrl_tf.interpret.draw_episode,
     )
 
 
-def make_task(config: Config) -> Task:
+def make_task(config: Config) -> rrl_tf.envs.Task:
     """Return the task of a configuration.
 
     Raises:
@@ -212,7 +186,7 @@ def make_task(config: Config) -> Task:
             "--preset gymnasium needs --env and an id such as CartPole-v1; received "
             f"env {config.env!r} and environment {config.environment!r}"
         )
-    make = TASKS[config.environment]
+    make = getattr(rrl_tf.envs, f"{config.environment}_task")
     parameters = inspect.signature(make).parameters
     options = {name: getattr(config, name) for name in OPTIONS}
     for name, value in options.items():
@@ -224,26 +198,20 @@ def make_task(config: Config) -> Task:
     return make(*levels, **{name: options[name] for name in OPTIONS if name in parameters})
 
 
-def make_network(config: Config, task: Task) -> RecurrentQNetwork:
+def make_network(config: Config, task: rrl_tf.envs.Task) -> rrl_tf.models.RecurrentQNetwork:
     """Return a recurrent Q network with new weights.
 
     Raises:
-        InvalidInput: if there is no such network, or `bound_entities` is set without DoorKey.
+        InvalidInput: if there is no such network, `bound_entities` is set without DoorKey, or a
+            size is set for a network without relations.
     """
-    one_of("network", config.network, tuple(RECURRENT_Q_NETWORK))
     if config.bound_entities and config.environment != "doorkey":
         raise InvalidInput(f"bound_entities needs doorkey; received {config.environment!r}")
-    arguments: dict[str, Any] = {
-        "num_actions": task.num_actions,
-        "hidden_activation": config.hidden_activation,
-        "dtype": config.dtype,
-    }
-    architecture = RECURRENT_Q_NETWORK[config.network]["config"]
-    reads_one_cell = "readout" not in architecture["encoder_arguments"]
-    if config.bound_entities and architecture["encoder"] == "relational" and reads_one_cell:
-        arguments["encoder_arguments"] = {"max_entities": most_in_sight(max(config.sizes))}
-    return RecurrentQNetwork.from_preset(config.network, task.preprocessor, **arguments)
+    visible = rrl_tf.envs.most_in_sight(max(config.sizes)) if config.bound_entities else None
+    return rrl_tf.agents.make_recurrent_q_network(config, task, visible)
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="memory-s7")
+    command_line.run_preset(
+        main, PRESETS, "memory-s7", about=ABOUT, implied={"env": lambda env: "gymnasium"}
+    )

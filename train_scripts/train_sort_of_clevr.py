@@ -81,6 +81,10 @@ PRESETS = {
     "fast": FAST,
     "cnn": dataclasses.replace(FAST, preset="cnn", model="convolutional"),
 }
+ABOUT = {
+    "fast": "attention between cells and questions",
+    "cnn": "convolutions and dense layers",
+}
 
 
 def main(config: Config) -> FitRun:
@@ -203,4 +207,4 @@ def title(question: np.ndarray, answer: int, right: int) -> str:
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", about=ABOUT)

@@ -75,6 +75,7 @@ PRESETS = {
     "rmc": Config(preset="rmc"),
     "lstm": Config(preset="lstm", core="lstm", learning_rate=3e-2),
 }
+ABOUT = {"rmc": "a Relational Memory Core", "lstm": "an LSTM with as many parameters"}
 
 
 def main(config: Config) -> FitRun:
@@ -183,4 +184,4 @@ def finish(run: FitRun, parts: dict[str, TextBatches]) -> None:
 
 
 if __name__ == "__main__":
-    command_line.run_preset(main, PRESETS, default="rmc")
+    command_line.run_preset(main, PRESETS, default="rmc", about=ABOUT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.config import (
@@ -13,7 +13,70 @@ from rrl_tf.training.config import (
     require_not_negative,
     require_positive,
 )
-from rrl_tf.training.optimizers import OptimizerName
+from rrl_tf.training.names import OptimizerName
+
+NETWORKS = ("dense", "convolutional", "book", "zambaldi", "fast", "fast-relative", "grid", "atari")
+"""Names of the networks of `DQNConfig`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """Sizes of a relational network; `None` keeps the size of the architecture.
+
+    Example:
+        >>> NetworkConfig(num_heads=4, hidden_units=(128,)).network_sizes()
+        {'hidden_units': (128,), 'block': {'num_heads': 4}}
+    """
+
+    num_heads: int | None = None
+    """Attention heads of a round; by default those of the architecture."""
+    key_size: int | None = None
+    """Size of a head's queries and keys; by default that of the architecture."""
+    num_rounds: int | None = None
+    """Rounds of attention; by default those of the architecture."""
+    hidden_units: tuple[int, ...] | None = None
+    """Sizes of the dense layers before the Q values; by default those of the architecture."""
+
+    def network_sizes(self, relational: bool = True) -> dict[str, Any]:
+        """Return the sizes that are set, as arguments of a relational network.
+
+        Args:
+            relational: whether the network is relational.
+
+        Raises:
+            InvalidInput: if a size is not positive, or is set for another network.
+        """
+        require_positive(self, "num_heads", "key_size", "num_rounds")
+        names = [each.name for each in dataclasses.fields(NetworkConfig)]
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if given and not relational:
+            raise InvalidInput(f"{', '.join(given)} must be None without a relational network")
+        block = {name: given.pop(name) for name in ("num_heads", "key_size") if name in given}
+        return {**given, "block": block} if block else given
+
+
+@dataclasses.dataclass(frozen=True)
+class GymnasiumConfig:
+    """Set the environment, and properties that the environment does not report itself."""
+
+    env: str = ""
+    """Id of the environment, `Name-v0` or `module:Name-v0`."""
+    test_env: str = ""
+    """Id of the environment for evaluation, if it differs from `env`."""
+    success_return: float | None = None
+    """Minimum return of a success, if the environment does not report success; by default its
+    registered threshold, and any reward in MiniGrid."""
+    max_steps: int | None = None
+    """Time limit of an episode; by default the environment's own."""
+    frames: int = 1
+    """Observations stacked."""
+    actions: tuple[int, ...] = ()
+    """Actions to choose from; by default all."""
+
+    @property
+    def env_name(self) -> str:
+        """The id as part of a folder name."""
+        return self.env.rpartition(":")[2].replace("/", "-")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +160,8 @@ class AgentConfig(RunConfig):
     """Number of steps between checkpoints."""
     draw_every: int = dataclasses.field(default=0, metadata=MUTABLE)
     """Number of steps between figures and videos of an episode; 0 draws only at the end."""
+    export_best: bool = dataclasses.field(default=False, metadata=MUTABLE)
+    """Export the weights that `keep_best` keeps instead of the last weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,6 +183,8 @@ class AgentConfig(RunConfig):
                 f"learning_rate_updates={self.learning_rate_updates}; "
                 f"received {self.learning_rate_hold}."
             )
+        if self.export_best and not self.keep_best:
+            raise InvalidInput("`export_best` needs `keep_best`; received it alone")
         if self.actors and self.loop == "graph":
             raise InvalidInput(
                 f"`actors` needs loop='python'; received {self.actors} actors and loop='graph'. "
@@ -184,3 +251,71 @@ class RecurrentDoubleDQNConfig(AgentConfig):
     def sequence_length(self) -> int:
         """Number of steps in a replayed sequence."""
         return self.burn_in + self.unroll_length + self.n_step
+
+
+@dataclasses.dataclass(frozen=True)
+class DQNConfig(NetworkConfig, GymnasiumConfig, DoubleDQNConfig):
+    """Configuration of a double DQN run on any Gymnasium environment."""
+
+    runs: str = "runs/dqn"
+    discount: float | None = None  # type: ignore[assignment]  # `with_discount` replaces None
+    """Discount factor; by default 0.95 for small grids except MiniGrid's, otherwise 0.99."""
+    updates_per_step: float = 0.5
+    epsilon_end: float = 0.05
+    steps: int = 50_000
+    learning_rate_end: float = 5e-4
+    learning_rate_updates: int = 12_000
+    evaluation_episodes: int = 100
+    evaluate_every: int = 2500
+    network: str = ""
+    """dense, convolutional, or an architecture of `RelationalQNetwork`: book, zambaldi, fast,
+    fast-relative, grid or atari; by default grid for grids, fast for MiniGrid, convolutional for
+    pictures and dense for vectors."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "frames")
+        if self.preset:
+            raise InvalidInput(f"`preset` must be empty for this run; received {self.preset!r}")
+        if not self.env:
+            raise InvalidInput("--env is missing; expected an id such as CartPole-v1")
+
+    @property
+    def default_name(self) -> str:
+        """The environment and the seed."""
+        return f"{self.env_name}-seed{self.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentDQNConfig(NetworkConfig, GymnasiumConfig, RecurrentDoubleDQNConfig):
+    """Configuration of a recurrent double DQN run on any Gymnasium environment."""
+
+    runs: str = "runs/recurrent"
+    discount: float = 0.97
+    updates_per_step: float = 0.25
+    steps: int = 60_000
+    learning_rate_updates: int = 10_000
+    network: Literal[
+        "lstm",
+        "lstm-dense",
+        "lstm-long",
+        "lstm-long-dense",
+        "relational-memory",
+        "relational-memory-dense",
+        "relational-memory-entities",
+        "relational-memory-long",
+        "relational-memory-long-dense",
+        "window",
+        "window-dense",
+        "none",
+        "none-dense",
+    ] = "lstm-dense"
+    """Architecture of `RecurrentQNetwork`: a memory that reads related cells or, as lstm-dense, two
+    dense layers."""
+    hidden_activation: Literal["relu", "leaky_relu"] = "relu"
+    """Activation after the memory. With rare rewards all units of a ReLU may become inactive."""
+
+    @property
+    def default_name(self) -> str:
+        """The environment, or the preset, and the seed."""
+        return f"{self.env_name}-seed{self.seed}" if self.env else super().default_name

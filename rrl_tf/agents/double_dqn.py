@@ -14,7 +14,8 @@ from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.optimizers import OptimizerName, limit_loss_scale, make_optimizer
+from rrl_tf.training.names import OptimizerName
+from rrl_tf.training.optimizers import limit_loss_scale, make_optimizer
 
 State = dict[str, Tensor]
 """Recurrent state of E environments, a dict name → `(E, ...)`; empty for a network without

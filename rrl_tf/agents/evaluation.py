@@ -14,6 +14,7 @@ import tensorflow as tf
 from rrl_tf.agents import random
 from rrl_tf.envs.checks import ArrayCheck, CheckedEnv
 from rrl_tf.envs.graph import GraphEnv
+from rrl_tf.envs.packing import PackObservation, as_box
 from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 
@@ -46,21 +47,19 @@ class Evaluation:
     loop: np.ndarray | None
 
     def summary(self) -> dict[str, float]:
-        """Return a dict with the means of `return`, `length`, `success` and `loops`.
+        """Return a dict with the means of `return`, `episode_length`, `success` and `loops`.
 
-        `success` and `loops` are left out if they are unknown. If success is known, `length` is
-        the mean over successful episodes.
+        `success` and `loops` are left out if they are unknown. If an episode succeeded, the dict
+        also contains `solved_length`, the mean length of the successful episodes.
         """
-        means = {"return": float(self.reward.mean())}
-        counted = self.length
+        means = {"return": self.reward.mean(), "episode_length": self.length.mean()}
         if self.success is not None:
-            means["success"] = float(self.success.mean())
-            counted = self.length[self.success]
+            means["success"] = self.success.mean()
+            if self.success.any():
+                means["solved_length"] = self.length[self.success].mean()
         if self.loop is not None:
-            means["loops"] = float(self.loop.mean())
-        if len(counted):
-            means["length"] = float(counted.mean())
-        return means
+            means["loops"] = self.loop.mean()
+        return {name: float(mean) for name, mean in means.items()}
 
 
 def evaluate(
@@ -73,12 +72,14 @@ def evaluate(
     """Play M episodes in parallel, one for each element of `resets`.
 
     Args:
-        act: the policy, a function from raw observations `(B, ...)` to actions `(B,)`. A recurrent
-            policy is an object with the methods of `GreedyRecurrentPolicy`.
-        make_env: function without arguments that returns a Gymnasium environment with discrete
-            actions. Successes are counted if the `info` of the last step contains `"success"`.
-            Loops are detected, and count as failures, if the environment has a method
-            `state_key()`, which returns a hashable value that identifies its state.
+        act: the policy, a function from raw observations `(B, ...)` to actions `(B, ...)`. A
+            recurrent policy is an object with the methods of `GreedyRecurrentPolicy`. Observations
+            with several parts are passed as a dict; see `rrl_tf.envs.packing`.
+        make_env: function without arguments that returns a Gymnasium environment with `Discrete`,
+            `MultiDiscrete` or `MultiBinary` actions. Successes are counted if the `info` of the
+            last step contains `"success"`. Loops are detected, and count as failures, if the
+            environment has a method `state_key()`, which returns a hashable value that identifies
+            its state.
         resets: keyword arguments of `env.reset`, one dict per episode, such as
             `{"options": {"start": start}}` or `{"seed": 7}`.
         epsilon: probability of a random action. Loops are only detected if it is 0.
@@ -115,17 +116,26 @@ def evaluate(
 
 def _play_to_the_end(episodes, act, recurrent, epsilon, rng):
     state = act.initial_state(len(episodes)) if recurrent else None
+    packing, space = episodes[0].packing, episodes[0].env.action_space
+    actions = as_box("action", space)
+    check = ArrayCheck("the action", actions.shape, np.int64)
     running = episodes
     while running:
         observation = np.stack([episode.observation for episode in running])
+        if packing is not None:
+            parts = packing.unpack(observation)
+            observation = {name: np.asarray(part) for name, part in parts.items()}
         action, memory = act(observation, state) if recurrent else (act(observation), None)
-        action = _ACTION.batch(action, len(running), "episode {} of those that run".format)
+        action = check.batch(action, len(running), "episode {} of those that run".format)
         if epsilon > 0:
             explore = rng.random(len(running)) < epsilon
-            count = running[0].env.action_space.n
-            action = np.where(explore, rng.integers(count, size=len(running)), action)
+            drawn = rng.integers(actions.low, actions.high + 1, size=action.shape)
+            action = np.where(explore.reshape(-1, *[1] * (action.ndim - 1)), drawn, action)
         for episode, choice in zip(running, action):
-            episode.step(int(choice), stop_at_loop=epsilon == 0 and not recurrent)
+            episode.step(
+                choice if actions.shape else int(choice),
+                stop_at_loop=epsilon == 0 and not recurrent,
+            )
         if recurrent:
             reward = np.array([episode.last_reward for episode in running], np.float32)
             over = np.array([episode.over for episode in running])
@@ -141,11 +151,12 @@ def _where_known(values):
     return np.array([bool(value) for value in values])
 
 
-_ACTION = ArrayCheck("the action", (), np.int64)
-
-
 class _Episode:
     def __init__(self, env, reset):
+        self.packing = None
+        if env.observation_space.shape is None:  # a `Dict` or `Tuple`
+            env = PackObservation(env)
+            self.packing = env.packing
         self.env = CheckedEnv(env)
         self.observation, _ = self.env.reset(**reset)
         self.length, self.reward, self.last_reward = 0, 0.0, 0.0

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import natural, number_from, positive_int, stored_arrays
+from rrl_tf._arguments import finite, natural, number_from, positive_int, stored_arrays
 from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
 from rrl_tf.agents.environments import GraphEnvs, PythonEnvs
@@ -450,12 +450,22 @@ class RolloutStatistics:
         self._first_step = self._latest.step
 
     def add(self, record: Record) -> None:
-        """Add a record of the loop."""
-        self._episodes.extend(record.episodes)
+        """Add a record of the loop.
+
+        Raises:
+            InvalidInput: if a number of an episode is not finite; nothing is added.
+        """
+        self._add_episodes(record.episodes)
         for name, value in record.metrics.items():
             self._metrics[name].append(value)
         self._seconds += record.seconds
         self._latest = record
+
+    def _add_episodes(self, episodes):
+        for episode in episodes:
+            for name, value in episode.items():
+                finite(f"the {name} of an episode", np.asarray(value, "float64"))
+        self._episodes.extend(episodes)
 
     def averages(self) -> dict[str, float]:
         """Return metrics under `rollout/`, `train/` and `time/`; clear sums for the next call."""
@@ -496,8 +506,8 @@ class RolloutStatistics:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state from `get_state`."""
-        self._episodes.extend(
-            {name: float(value) for name, value in episode.items()} for episode in state["episodes"]
+        self._add_episodes(
+            [{name: float(x) for name, x in episode.items()} for episode in state["episodes"]]
         )
         self._latest = Record(int(state["step"]), 0, float("nan"), [], {}, 0.0)
         self._first_step = self._latest.step

@@ -160,9 +160,11 @@ class RecurrentDoubleDQN(DoubleDQN):
     def _network_inputs(self, batch):
         count, length, *shape = batch["observation_t"].shape
         views = tf.reshape(batch["observation_t"], (count * length, *shape))
-        views = self.preprocess(views)
+        views = tf.nest.map_structure(
+            lambda x: tf.reshape(x, (count, length, *x.shape[1:])), self.preprocess(views)
+        )
         return {
-            "observation": tf.reshape(views, (count, length, *views.shape[1:])),
+            "observation": views,
             "previous_action": batch["previous_action"],
             "previous_reward": batch["previous_reward"],
         }
@@ -249,5 +251,5 @@ def _slice(steps: Any, memory: Any, begin: int, end: int | None) -> tuple[Any, A
 
     They are the inputs, the memory, and a mask of the steps at which an episode begins.
     """
-    inputs = {name: value[:, begin:end] for name, value in steps.items()}
+    inputs = tf.nest.map_structure(lambda value: value[:, begin:end], steps)
     return inputs, memory, inputs["previous_action"] < 0

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import natural, number_from, positive_int, stored_arrays
+from rrl_tf._arguments import finite, natural, number_from, positive_int, stored_arrays
 from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
 from rrl_tf.envs.checks import ArrayCheck
 from rrl_tf.errors import InvalidInput
 
 _BELOW_ONE = 1 - 1e-6  # a sum times this factor stays below the sum after rounding
+_SMALLEST = np.finfo("float32").tiny  # XLA rounds smaller numbers to 0
 
 
 class ReplayBuffer:
@@ -28,8 +29,10 @@ class ReplayBuffer:
     A transition covers n steps, or fewer if its episode ends before. A terminal transition has no
     bootstrap value (`discount_t = 0`). A truncated transition bootstraps from the last observation
     of its episode. With `priority_exponent` α > 0, transition i is sampled with probability
-    `P(i) = p_i^α / Σ p^α`, where `p_i` is its last absolute temporal-difference error. A new
-    transition has the largest priority so far. Importance weights are `P(i)^-β`, divided by the
+    `P(i) = p_i^α / Σ p^α`, where `p_i` is its last absolute temporal-difference error plus 1e-6, or
+    plus a thousandth of the largest error of its batch if that is less. A new transition has the
+    largest priority so far, which is at least 1. If rewards are much smaller than 1, new
+    transitions are therefore sampled first. Importance weights are `P(i)^-β`, divided by the
     largest weight in the batch.
 
     Args:
@@ -388,7 +391,7 @@ class ReplayBuffer:
         index = slot * self.num_envs + env
         if self.priority_exponent == 0:
             return index, tf.ones((batch_size,))
-        probability = self._read("weight", index) / total
+        probability = tf.maximum(self._read("weight", index) / total, _SMALLEST)
         weight_t = probability**-self.importance_exponent
         return index, weight_t / tf.reduce_max(weight_t)
 
@@ -417,15 +420,19 @@ class ReplayBuffer:
         if self.priority_exponent == 0:
             return
         is_finite = tf.math.is_finite(error)
-        priority = tf.where(is_finite, tf.abs(error), 0.0) + 1e-6
+        error = tf.where(is_finite, tf.abs(error), 0.0)
+        # Rows without an error stay drawable. 1e-6 would be too much for errors below 1e-3.
+        largest = tf.reduce_max(error)
+        priority = error + tf.where(largest > 0, tf.minimum(1e-6, 1e-3 * largest), 1e-6)
         weight = self._limited(self._copies(index) * priority**self.priority_exponent)
         weight = tf.where(is_finite, weight, self._read("weight", index))
         self._write(index, {"weight": weight})
         self._largest_priority.assign(tf.maximum(self._largest_priority, tf.reduce_max(priority)))
 
     def _limited(self, weight):
-        """Limit weights so that the sum of all rows is finite."""
-        return tf.minimum(weight, np.float32(np.finfo("float32").max / 2 / self.capacity))
+        """Limit weights so that no weight is 0 and the sum of all rows is finite."""
+        most = np.float32(np.finfo("float32").max / 2 / self.capacity)
+        return tf.clip_by_value(weight, _SMALLEST, most)
 
     def get_state(self) -> dict[str, Any]:
         """Return the contents as a dict of arrays and JSON-serialisable values."""
@@ -449,6 +456,9 @@ class ReplayBuffer:
             for name, column in self._columns.items()
         }
         arrays = stored_arrays("replay", state, expected)
+        for name, array in arrays.items():
+            if array.dtype.kind == "f" and name != "return_lower_bound":  # -inf: unknown
+                finite(f"replay state {name!r}", array)
         largest = float(number_from("priority", state["largest_priority"], 0))
         for name, column in self._columns.items():
             whole = np.zeros(column.shape, column.dtype.as_numpy_dtype)

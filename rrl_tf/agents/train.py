@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import keras
 import numpy as np
-from keras import ops
 from tqdm import tqdm
 
 from rrl_tf.agents.actors import ActorCollector, RayPool
@@ -44,8 +44,9 @@ from rrl_tf.training.devices import Replicas, make_replicas
 from rrl_tf.training.loggers import MetricsLog
 from rrl_tf.training.optimizers import LinearDecay, linear_schedule
 from rrl_tf.training.profiling import WARM_UP, profiled
-from rrl_tf.training.run import Run
+from rrl_tf.training.run import LogCallback, Run
 from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
+from rrl_tf.training.summary import describe_env, describe_network
 
 DrawEpisode: TypeAlias = Callable[
     [keras.Model, Task, pathlib.Path, MetricsLog], "list[pathlib.Path]"
@@ -65,6 +66,7 @@ def train_double_dqn(
     *,
     draw_episode: DrawEpisode | None = None,
     extra_evaluation: ExtraEvaluation | None = None,
+    callbacks: Iterable[LogCallback] = (),
 ) -> tuple[Run, DoubleDQN]:
     """Train a Q network on a task, evaluate it, draw an episode and export the policy.
 
@@ -75,7 +77,7 @@ def train_double_dqn(
     Args:
         task: task to learn.
         network: any `keras.Model` that maps preprocessed observations
-            `(B, *task.preprocessor.shape)` to Q values `(B, A)`. With a
+            `(B, *task.preprocessor.shape)`, or a dict of such arrays, to Q values `(B, A)`. With a
             `RecurrentDoubleDQNConfig`, it must be a `RecurrentQNetwork`. Its weights are trained in
             place.
         config: hyper-parameters and run folder. A `DoubleDQNConfig` trains a `DoubleDQN`, a
@@ -86,6 +88,9 @@ def train_double_dqn(
             `rrl_tf.interpret.draw_episode`; `None` draws nothing.
         extra_evaluation: function of the trained agent that returns further results; `None` adds
             none.
+        callbacks: functions `callback(step, metrics)` that are called after every log entry. If one
+            returns True, training stops; the agent is then evaluated and exported, and the same
+            call continues the training.
 
     Returns:
         The `Run` and the trained `DoubleDQN` or `RecurrentDoubleDQN`.
@@ -103,6 +108,7 @@ def train_double_dqn(
         ... )
         >>> network = dense_q_network(task.num_actions)
         >>> run, agent = train_double_dqn(task, network, config)  # doctest: +ELLIPSIS
+        environment ...
         step 192: greedy: 0/2 solved, mean return ...
         >>> observation, _ = task.make_env().reset(seed=0)
         >>> agent.greedy(observation[None]).shape
@@ -110,7 +116,7 @@ def train_double_dqn(
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     loop = make_loop(task, network, config, replicas)
-    return _train(task, loop, config, replicas, draw_episode, extra_evaluation)
+    return _train(task, loop, config, replicas, draw_episode, extra_evaluation, tuple(callbacks))
 
 
 def make_loop(
@@ -183,16 +189,16 @@ def make_agent(
 
 def _check_network(task, network, recurrent):
     """Raise `InvalidInput` unless the network returns one value per action."""
-    shape = task.preprocessor.shape
     if recurrent and not isinstance(network, RecurrentQNetwork):
         raise InvalidInput(
             f"`network` of a recurrent agent must be a RecurrentQNetwork; received {network!r}."
         )
-    input_shape = {"observation": (None, *shape)} if recurrent else (None, *shape)
+    shape = task.preprocessor.batch_shape(None)
+    space: Any = task.observation_space
     try:
         if not network.built:
-            network.build(input_shape)
-        views = ops.zeros((2, *shape))
+            network.build({"observation": shape} if recurrent else shape)
+        views = task.preprocessor(np.zeros((2, *space.shape), space.dtype))
         if recurrent:
             inputs = {"observation": views, **network.initial_state(2)}
             values, _ = network(inputs, inputs.pop("memory"))
@@ -200,8 +206,8 @@ def _check_network(task, network, recurrent):
             values = network(views, training=False)
     except Exception as error:
         raise InvalidInput(
-            f"Network {network.name!r} cannot take preprocessed observations (B, "
-            f"{', '.join(map(str, shape))}): {error}"
+            f"Network {network.name!r} cannot take preprocessed observations of the shape {shape}: "
+            f"{error}"
         ) from error
     if tuple(values.shape) != (2, task.num_actions):
         raise InvalidInput(
@@ -270,7 +276,7 @@ def _epsilons(config, step):
     return epsilon ** (1 + exponent * np.linspace(0.0, 1.0, config.all_envs))
 
 
-def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
+def _train(task, loop, config, replicas, draw_episode, extra_evaluation, callbacks):
     play = make_play(loop.agent, task, config.evaluation_episodes, config.loop == "graph")
     curriculum, statistics = Curriculum(len(task.levels)), RolloutStatistics()
     run = Run(
@@ -280,6 +286,7 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
         restore=functools.partial(_restore, loop, curriculum, statistics),
         replicas=replicas,
+        setup=_setup(task, loop.agent.policy, config),
     )
     draw = functools.partial(_draw, draw_episode, loop.agent, task, run)
     if not run.is_finished():
@@ -288,9 +295,25 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
             translate_xla_errors(),
             GracefulShutdown(replicas.any) as shutdown,
         ):
-            _learn(run, loop, play, curriculum, statistics, config, shutdown, draw)
+            _learn(run, loop, play, curriculum, statistics, config, shutdown, draw, callbacks)
         run.by_chief(_finish, run, loop.agent, play, task, config, draw, extra_evaluation)
     return run, loop.agent
+
+
+def _setup(task, network, config):
+    """Return what a run prints at its start about the environment and the network."""
+    levels = "".join(f", level {level.name}" for level in task.levels if level.name)
+    function = getattr(task.preprocessor.function, "__qualname__", "function")
+    with contextlib.closing(task.make_env()) as env:
+        setup = describe_env(env)
+    names = ", ".join(task.action_names)
+    return {
+        "environment": f"{task.name}{levels}, {config.all_envs} in parallel",
+        **setup,
+        "actions": f"{setup['actions']}: {names}",
+        "preprocessing": f"{function.partition('.')[0]}, result {task.preprocessor.shape}",
+        "network": describe_network(network),
+    }
 
 
 def _identity(task, network):
@@ -331,13 +354,21 @@ def _restore(loop, curriculum, statistics, step, state):
         )
 
 
-def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw):
+def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw, callbacks):
     """Train until the run ends or is interrupted, and save checkpoints."""
 
     def save():
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
         state = loop.get_state()
-        require_finite(loop.step, state["agent"])
+        require_finite(
+            loop.step,
+            {
+                f"{part} {name}": value
+                for part in ("agent", "replay", "episodes", "recurrent_state")
+                for name, value in state.get(part, {}).items()
+                if name != "return_lower_bound"  # -inf: unknown
+            },
+        )
         run.save(loop.step, state | parts, loop.agent.policy)
 
     def due(every):
@@ -361,12 +392,14 @@ def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw):
             if evaluates:
                 metrics |= _evaluate(loop, play, curriculum)
             run.log.write(record.step, metrics)
+            run.keep_best(loop.agent.policy)
+            stops = [callback(record.step, metrics) for callback in callbacks]
             bar.set_postfix(_progress(metrics), refresh=False)
             if draws and not last and run.replicas.is_chief:  # `_finish` draws at the end
                 draw()
             if saves:
                 save()
-            if run.replicas.any(last or run.is_over(record.step)):
+            if run.replicas.any(last or any(stops) or run.is_over(record.step)):
                 break
         if loop.step > run.step:
             save()
@@ -406,22 +439,48 @@ def _finish(
     if "eval/success" in summary:
         summary["first_perfect"] = first_perfect_step(run.log.rows, levels)
     figures = draw()
-    space: Any = task.observation_space
+    with _exported_weights(run, agent.policy, {"step": run.step, **summary}) as exported:
+        version = export_agent(run.folder.export, agent, task, exported)
+    extra = extra_evaluation(agent) if extra_evaluation else {}
+    run.finish({**summary, **extra}, report, [*figures, version])
+
+
+def export_agent(
+    folder: pathlib.Path, agent: DoubleDQN, task: Task, scores: Mapping[str, Any]
+) -> pathlib.Path:
+    """Export the policy of an agent, and return the new version folder.
+
+    Args:
+        folder: parent of the version folders.
+        agent: `DoubleDQN` or `RecurrentDoubleDQN`.
+        task: task that the agent has learned.
+        scores: results to store in `policy.json`.
+    """
     export = export_recurrent_policy if isinstance(agent, RecurrentDoubleDQN) else export_policy
-    version = export(
-        run.folder.export,
+    return export(
+        folder,
         agent.policy,
-        task.preprocessor,
-        space.shape,
-        space.dtype,
+        *task.raw_observation,
+        env_actions=task.env_actions,
         details={
             "environment": task.name,
             "action_names": list(task.action_names),
-            "scores": {"step": run.step, **summary},
+            "scores": dict(scores),
         },
     )
-    extra = extra_evaluation(agent) if extra_evaluation else {}
-    run.finish({**summary, **extra}, report, [*figures, version])
+
+
+@contextlib.contextmanager
+def _exported_weights(run, policy, scores):
+    """Set a policy to the weights to export, and yield their scores."""
+    if not (run.config.export_best and run.best_step):
+        yield scores
+        return
+    last = policy.get_weights()
+    policy.load_weights(run.folder.best_file)
+    row = next((row for row in run.log.rows if row["step"] == run.best_step), {})
+    yield {name: value for name, value in row.items() if name.startswith(("step", "eval/"))}
+    policy.set_weights(last)
 
 
 def _draw(draw_episode, agent, task, run):

@@ -78,8 +78,8 @@ shape (2,) with 300 from environment 0 in step 7
         Raises:
             InvalidInput: as for a single value, or if the number of values is not `count`.
         """
-        array = self._numbers(values) if self.any_shape else None
-        if array is None:
+        array = self._numbers(values) if self.any_shape and np.iterable(values) else None
+        if array is None or len(array) != count:
             array = self._converted(values, (count, *self.shape))
         if array is not None:
             return array

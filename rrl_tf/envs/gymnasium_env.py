@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import FlattenObservation, ReshapeObservation, TimeLimit
+from gymnasium.wrappers import ReshapeObservation, TimeLimit
 from minigrid.minigrid_env import MiniGridEnv
 
 from rrl_tf._arguments import optional_positive_int
+from rrl_tf._observations import named_parts
 from rrl_tf.envs.minigrid_env import CompassObservation, MiniGridStateKey, minigrid_task
-from rrl_tf.envs.preprocessing import Preprocessor, as_float, one_hot, scaled
+from rrl_tf.envs.packing import Packing, PackObservation, packed_preprocessor, with_channels
+from rrl_tf.envs.preprocessing import as_float, one_hot, one_hot_vector, scaled
 from rrl_tf.envs.task import Level, Task, new_env, optional_attribute
 from rrl_tf.envs.wrappers import SelectActions, StackFrames
 from rrl_tf.errors import InvalidInput
@@ -45,7 +46,15 @@ def gymnasium_task(
     | any other `Box` with three axes and finite bounds | divided by the largest bound |
     | any other `Box` of uint8 | divided by 255 |
     | any other `Box` | cast to float32 |
-    | `Dict`, `Tuple`, `Discrete`, ... | flattened to a vector |
+    | `Discrete`, `MultiDiscrete` | one-hot vectors; a `MultiDiscrete` matrix is a grid of codes |
+    | `MultiBinary` | cast to float32; a matrix is a grid of codes |
+    | `Dict`, `Tuple` | a dict; each part by its own space |
+
+    Observations of all spaces but `Box` are packed in bytes; see `rrl_tf.envs.packing`. The
+    exported policy accepts the environment's own observations.
+
+    `MultiDiscrete` and `MultiBinary` actions are numbered; see `SelectActions`. Unless `actions`
+    selects some, the exported policy returns the environment's own actions.
 
     The environment, or one of its wrappers, can have these optional attributes:
 
@@ -53,7 +62,7 @@ def gymnasium_task(
     |---|---|
     | `action_names`, `state_key()` | as in `Task` |
     | `entities(observation)` | as in `Task`; attention figures label these cells |
-    | `agent_code`, `unseen_code` | as in `preprocessing.one_hot`; for grids of codes only |
+    | `agent_code`, `unseen_code` | as in `preprocessing.one_hot`; for the first grid of codes |
 
     Args:
         env: id of a registered environment, such as `CartPole-v1` or `module:Name-v0`, which
@@ -88,14 +97,31 @@ def gymnasium_task(
     name = _name(env)
     if _is_minigrid(example) and example.has_wrapper_attr("channels"):
         return minigrid_task(name, [level], success_return=success_return, frames=frames)
+    preprocessor = _preprocessor(example, frames)
+    entities = optional_attribute(example, "entities")
     return Task(
         name=name,
         levels=(level,),
-        preprocessor=_preprocessor(example, frames),
+        preprocessor=preprocessor,
         success_return=success_return,
-        entities=optional_attribute(example, "entities"),
+        entities=entities and _of_raw(entities, preprocessor.packing),
         frames=frames,
+        env_actions=() if actions else optional_attribute(example, "env_actions") or (),
     )
+
+
+def _of_raw(entities, packing):
+    """Return the function `entities` of an environment for observations that may be packed."""
+    if packing is None:
+        return entities
+
+    def of_packed(packed):
+        parts = {name: np.asarray(part) for name, part in packing.unpack(packed).items()}
+        if not isinstance(packing.space, spaces.Dict):
+            parts = tuple(parts.values()) if len(parts) > 1 else parts["observation"]
+        return entities(parts)
+
+    return of_packed
 
 
 def _name(env):
@@ -132,26 +158,11 @@ def _made(env, render_mode, max_steps):
 
 def _wrapped(env, frames, actions):
     """Return the environment with observations in one array and actions from 0 up."""
-    if not isinstance(env.action_space, spaces.Discrete):
-        raise InvalidInput(
-            f"the action space must be Discrete for a double DQN; received {env.action_space}"
-        )
     # A wrapper of the caller may already have replaced MiniGrid's dict with an array.
     if _is_minigrid(env) and isinstance(env.observation_space, spaces.Dict):
         env = CompassObservation(env)
     elif not isinstance(env.observation_space, spaces.Box):
-        try:
-            env = FlattenObservation(env)
-        except (NotImplementedError, ValueError, TypeError) as error:
-            raise InvalidInput(
-                "the observation space must be one that Gymnasium can flatten to one array; "
-                f"received {env.observation_space} ({error})"
-            ) from error
-        if not isinstance(env.observation_space, spaces.Box):
-            raise InvalidInput(
-                "observations must have a fixed size; received the space "
-                f"{env.unwrapped.observation_space}"
-            )
+        env = PackObservation(env)
     if _is_minigrid(env) and not env.has_wrapper_attr("state_key"):
         env = MiniGridStateKey(env)
     shape = env.observation_space.shape
@@ -159,27 +170,51 @@ def _wrapped(env, frames, actions):
         env = ReshapeObservation(env, (*shape, 1))
     if frames != 1:
         env = StackFrames(env, frames)
-    start, count = int(env.action_space.start), int(env.action_space.n)
-    if start or actions:
-        env = SelectActions(env, tuple(actions) or tuple(range(start, start + count)))
+    action_space = env.action_space
+    if actions or not isinstance(action_space, spaces.Discrete) or action_space.start != 0:
+        env = SelectActions(env, actions)
     return env
 
 
-def _preprocessor(env: gymnasium.Env, frames: int) -> Preprocessor:
-    space: Any = env.observation_space
-    is_grid = len(space.shape) == 3
-    few_codes = space.dtype.kind in "iu" and space.low.min() >= 0 and space.high.max() < MOST_CODES
+def _preprocessor(env, frames):
+    """Return the preprocessor of the environment's observations, which may be packed."""
+    boxes, packing = {"": env.observation_space}, optional_attribute(env, "packing")
+    categorical = set()
+    if packing is not None:
+        packing = Packing(packing.space, frames)
+        boxes = packing.boxes
+        kinds = (spaces.Discrete, spaces.MultiDiscrete)
+        parts = named_parts(packing.space)
+        categorical = {name for name, space in parts.items() if isinstance(space, kinds)}
+    boxes = {name: with_channels(box) for name, box in boxes.items()}
+    grids = [name for name, box in boxes.items() if _is_code_grid(box)]
     codes = {name: optional_attribute(env, name) for name in ("unseen_code", "agent_code")}
-    if is_grid and few_codes:
-        return one_hot(space, frames, **codes)
     for name, code in codes.items():
-        if code is not None:
+        if code is not None and not grids:
             raise InvalidInput(
                 f"an environment with the attribute `{name}` must observe a grid of codes below "
-                f"{MOST_CODES}; received {space}"
+                f"{MOST_CODES}; received {packing.space if packing else env.observation_space}"
             )
+    preprocessors = {
+        name: one_hot(box, frames, **codes if name in grids[:1] else {})
+        if name in grids
+        else _of_box(box, name in categorical)
+        for name, box in boxes.items()
+    }
+    return packed_preprocessor(packing, preprocessors) if packing else preprocessors[""]
+
+
+def _is_code_grid(space):
+    few_codes = space.dtype.kind in "iu" and space.low.min() >= 0 and space.high.max() < MOST_CODES
+    return len(space.shape) == 3 and few_codes
+
+
+def _of_box(space, is_categorical):
+    """Return the preprocessor of any `Box` but a grid of codes."""
+    if is_categorical and len(space.shape) == 1:
+        return one_hot_vector(space)
     # Some environments, such as CartPole, declare the largest float32 in place of infinity.
     is_bounded = max(-float(space.low.min()), float(space.high.max())) < np.finfo(np.float32).max
-    if space.dtype == np.uint8 or (is_grid and is_bounded):
+    if space.dtype == np.uint8 or (len(space.shape) == 3 and is_bounded):
         return scaled(space)
     return as_float(space)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,11 @@ class Preprocessor:
             compute Q values from this cell.
         agent_feature: index of the feature that is 1 in the agent's cell only, or `None`. If there
             is no `agent_cell`, networks compute Q values from the cell with this feature.
+        parts: dict name → `Preprocessor` of a part, if the result is a dict name → array. `shape`
+            is then a dict name → shape.
+        packing: `Packing` of the raw observations, if they are packed; see `packed_preprocessor`.
+        encode: function from the parts of an observation, a dict, to a network's input, if raw
+            observations are packed.
 
     Example:
         >>> view = Box(0, 10, (7, 7, 1), "uint8")
@@ -38,14 +43,29 @@ class Preprocessor:
     """
 
     function: Callable[[Any], Any]
-    shape: tuple[int, ...]
+    shape: Any
     unseen_feature: int | None = None
     agent_cell: tuple[int, int] | None = None
     agent_feature: int | None = None
+    parts: Mapping[str, Preprocessor] | None = None
+    packing: Any = None
+    encode: Any = None
 
     def __call__(self, observation: Any) -> Any:
         """Preprocess observations `(..., *raw)`."""
         return self.function(observation)
+
+    def batch_shape(self, *leading: int | None) -> Any:
+        """Return the shape of preprocessed observations with leading axes, such as `(B,)`."""
+        if self.parts is None:
+            return (*leading, *self.shape)
+        return {name: (*leading, *shape) for name, shape in self.shape.items()}
+
+    @property
+    def grid_part(self) -> str | None:
+        """Name of the first part that is a grid or an image; `None` without named parts."""
+        parts = self.parts or {}
+        return next((name for name, part in parts.items() if len(part.shape) == 3), None)
 
 
 def one_hot(
@@ -105,6 +125,30 @@ def one_hot(
         agent_cell,
         None if agent_code is None else newest + agent_code,
     )
+
+
+def one_hot_vector(space: Box) -> Preprocessor:
+    """Encode each integer of a vector as a one-hot vector, and concatenate these.
+
+    Args:
+        space: `Box` of integers `(D,)` with finite bounds. An integer with the bounds 1 and 3 has
+            three codes.
+
+    Example:
+        >>> preprocessor = one_hot_vector(Box(np.array([0, 1]), np.array([1, 3]), dtype="int64"))
+        >>> np.asarray(preprocessor(np.array([1, 3])))
+        array([0., 1., 0., 0., 1.], dtype=float32)
+    """
+    from keras import ops
+
+    codes = [np.arange(low, high + 1) for low, high in zip(space.low, space.high)]
+    index = np.repeat(np.arange(len(codes)), list(map(len, codes)))
+    code = np.concatenate(codes).astype(space.dtype)
+
+    def encode(observation):
+        return ops.cast(ops.equal(ops.take(observation, index, axis=-1), code), "float32")
+
+    return Preprocessor(encode, (len(code),))
 
 
 def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocessor:
@@ -218,6 +262,6 @@ def _largest(space):
     """Return the largest absolute bound of each channel (last axis)."""
     bounds = np.abs(np.stack([space.low, space.high]).astype("float64"))
     largest = bounds.reshape(-1, space.shape[-1]).max(axis=0)
-    if not np.isfinite(largest).all():
-        raise InvalidInput(f"`space` must have finite bounds; received {space}")
+    if not (largest <= np.finfo("float32").max).all():
+        raise InvalidInput(f"`space` must have bounds that are finite in float32; received {space}")
     return largest

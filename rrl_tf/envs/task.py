@@ -79,13 +79,15 @@ class Task:
             none, the action numbers.
         entities: function of a raw observation that returns a dict label → grid cell (indices of
             the first two axes), for attention figures. Animations show the attention from the cell
-            with the label `"agent"`.
+            with the label `"agent"` or, without one, from the centre and from all cells.
         unseen: function of a raw observation that returns a bool array of the grid's shape, true
             for cells that the agent does not see.
         view: function of an environment that returns an upright RGB image of the agent's view.
         rows_first: whether the grid's axes are (row, column); MiniGrid's are (x, y).
         frames: number of observations stacked along the last axis. A replay buffer stores each of
             them only once, because a step adds one and drops the oldest.
+        env_actions: the environment's action for each number of an action, an int or a tuple of
+            ints, which the exported policy returns; if empty, it returns the numbers.
 
     Raises:
         InvalidInput: if there is no level, environments differ in their spaces, the preprocessor
@@ -115,6 +117,7 @@ class Task:
     view: Callable[[gymnasium.Env], np.ndarray] | None = None
     rows_first: bool = True
     frames: int = 1
+    env_actions: tuple[Any, ...] = ()
     observation_space: Box = dataclasses.field(init=False)
     action_space: Discrete = dataclasses.field(init=False)
 
@@ -156,6 +159,19 @@ class Task:
     def num_actions(self) -> int:
         """Number of actions A."""
         return int(self.action_space.n)
+
+    @property
+    def raw_observation(self) -> tuple[Callable[[Any], Any], Any, Any]:
+        """The arguments `preprocessor`, `observation_shape` and `observation_dtype` of an export.
+
+        They describe the environment's own observations. Those of `make_env` may be packed.
+        """
+        if self.preprocessor.packing is None:
+            return self.preprocessor, self.observation_space.shape, self.observation_space.dtype
+        boxes = self.preprocessor.packing.boxes
+        shapes = {name: box.shape for name, box in boxes.items()}
+        dtypes = {name: box.dtype for name, box in boxes.items()}
+        return self.preprocessor.encode, shapes, dtypes
 
     def make_env(self, level: int = -1, render_mode: str | None = None) -> gymnasium.Env:
         """Return a new training environment, with `info["success"]` if the task defines success."""
@@ -331,14 +347,17 @@ def optional_attribute(env: gymnasium.Env, name: str) -> Any:
 def _check_preprocessor(name, preprocessor, space):
     """Raise `InvalidInput` unless the preprocessor maps the space to the shape that it declares."""
     try:
-        shape = tuple(preprocessor(np.zeros((1, *space.shape), space.dtype)).shape)
+        preprocessed = preprocessor(np.zeros((1, *space.shape), space.dtype))
+        values = preprocessed if preprocessor.parts else {"": preprocessed}
+        shapes = {name: tuple(value.shape) for name, value in values.items()}
     except Exception as error:
         raise InvalidInput(
             f"the preprocessor of task {name!r} must accept observations of {space}; it raised "
             f"{error}"
         ) from error
-    if shape != (1, *preprocessor.shape):
+    shape = shapes.get("", shapes)
+    if shape != (expected := preprocessor.batch_shape(1)):
         raise InvalidInput(
-            f"the preprocessor of task {name!r} must return the shape {preprocessor.shape}; "
-            f"received {shape[1:]} for observations of shape {space.shape}"
+            f"the preprocessor of task {name!r} must return the shape {expected}; received {shape} "
+            f"for one observation of shape {space.shape}"
         )

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf._arguments import array_of, finite, path_of
+from rrl_tf._observations import batch_of, observation_parts
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.writer import newest_version
@@ -71,8 +72,12 @@ class Policy:
     def act(self, observation: Any, return_attention_scores: bool = False) -> Any:
         """Return the greedy action for one observation (an int) or a batch (an array (B,)).
 
+        A `MultiDiscrete` action with D numbers is an array (D,), or (B, D) for a batch.
+
         Args:
-            observation: A raw observation with the shape and dtype in `signatures`, or a batch.
+            observation: A raw observation with the shape and dtype in `signatures`, or a batch. For
+                a policy with several inputs, a dict, or a nested dict or tuple whose parts have
+                these names; see `rrl_tf.envs.packing`.
             return_attention_scores: Whether to return (action, dict of scores) instead; the scores
                 are (H, N, S) for one observation and (B, H, N, S) for a batch.
 
@@ -97,24 +102,22 @@ class Policy:
         return self._call("classify", raw, "class", return_attention_scores)
 
     def _call(self, signature, value, output, return_attention_scores):
-        """Run a signature that has one input on a single value or a batch, and return `output`."""
-        inputs = self.signatures.get(signature, {}).get("inputs", {})
-        if len(inputs) != 1:
+        """Run a signature on a single value or a batch, and return `output`."""
+        specs = self.signatures.get(signature, {}).get("inputs", {})
+        if not specs or {"memory", "returns_to_go"} & specs.keys():
             raise InvalidInput(
-                f"`{signature}` needs a policy whose signature {signature!r} has one input; "
-                f"received the signatures {sorted(self.signatures)} and the inputs "
-                f"{sorted(inputs)}. Use `predict`, or serving.sessions."
+                f"`{signature}` needs a policy whose signature {signature!r} takes observations "
+                f"only; received the signatures {sorted(self.signatures)} and the inputs "
+                f"{sorted(specs)}. Use `predict`, or serving.sessions."
             )
-        ((name, (dtype, shape)),) = inputs.items()
-        value = _as_array(name, value, dtype)
-        single = value.ndim == len(shape) - 1
+        inputs, single = batch_of(observation_parts(value, specs), specs, _as_array)
         outputs = self.predict(
-            {name: value[np.newaxis] if single else value},
-            f"{signature}_with_attention" if return_attention_scores else signature,
+            inputs, f"{signature}_with_attention" if return_attention_scores else signature
         )
         if single:
             outputs = {key: array[0] for key, array in outputs.items()}
-        result = int(outputs[output]) if single else outputs[output]
+        result = outputs[output]
+        result = int(result) if np.ndim(result) == 0 else result
         if not return_attention_scores:
             return result
         names = [key for key in outputs if key.startswith("attention_")]
@@ -180,7 +183,8 @@ def _spec(info):
 
 def _as_array(name, value, dtype):
     """Convert a value that is not an array to the dtype; `predict` checks the dtype of an array."""
-    return value if isinstance(value, np.ndarray) else array_of(name, value, dtype)
+    is_array = isinstance(value, np.ndarray) and value.dtype != bool
+    return value if is_array else array_of(name, value, dtype)
 
 
 def load_policy(directory: str | os.PathLike) -> Policy:

@@ -30,11 +30,12 @@ def export_policy(
     directory: str | os.PathLike,
     model: keras.Layer,
     preprocessor: Callable[[Any], Any],
-    observation_shape: Sequence[int],
+    observation_shape: Sequence[int] | Mapping[str, Sequence[int]],
     observation_dtype: Any = "uint8",
     details: Mapping[str, Any] | None = None,
     version: int | None = None,
     initial_memory: Callable[[Any], Any] | None = None,
+    env_actions: Sequence[Any] = (),
 ) -> Path:
     """Write a Q network with its preprocessing as `directory/<version>/`, ready to be served.
 
@@ -56,13 +57,16 @@ def export_policy(
             `x`; a recurrent `model(x, memory)` returns `(q_values, next_memory)`. If `call` has the
             argument `return_attention_scores`, it returns the dict of scores as the last result.
         preprocessor: Function that maps a tensor of raw observations (B, ...) to the model's input.
-        observation_shape: Shape of one raw observation.
-        observation_dtype: Dtype of a raw observation.
+        observation_shape: Shape of one raw observation; or a dict name -> shape of its parts, each
+            of which becomes an input. The preprocessor then takes a dict name -> tensor.
+        observation_dtype: Dtype of a raw observation, or a dict name -> dtype of its parts.
         details: JSON-able dict for `policy.json`: `environment`, `action_names`, `scores`, ...
         version: See `rrl_tf.export.write_version`.
         initial_memory: Function that maps a batch size (scalar int32 tensor) to the memory (B, ...)
             of a recurrent model before the first step: one tensor, or a list with one tensor, as
             Keras cells return their state. None for a model without a memory.
+        env_actions: The environment's action for each Q value: A integers or tuples of integers,
+            which the output `action` contains. By default, it contains the index of the Q value.
 
     Returns:
         The version folder.
@@ -79,23 +83,28 @@ def export_policy(
     >>> export_policy("runs/doorkey/mine/export", network, task.preprocessor, (7, 7, 4))
     PosixPath('runs/doorkey/mine/export/1')
     """
-    observation = input_spec("observation", observation_shape, observation_dtype)
+    observation, prepare = _observation_inputs(preprocessor, observation_shape, observation_dtype)
     action_names = (details or {}).get("action_names")
+
+    def outputs(q_values):
+        return _own_action(_greedy(q_values, action_names), env_actions)
+
     if initial_memory is None:
 
-        def act(predict, observation):
-            return _greedy(predict(preprocessor(observation)), action_names)
+        def act(predict, *observation):
+            return outputs(predict(prepare(*observation)))
 
-        endpoints = model_endpoints("act", model, act, [observation])
+        endpoints = model_endpoints("act", model, act, observation)
         return write_version(directory, model, endpoints, details, version)
 
-    def act_with_memory(predict, observation, memory):
-        q_values, next_memory = predict(preprocessor(observation), memory)
+    def act_with_memory(predict, *inputs):
+        *observation, memory = inputs
+        q_values, next_memory = predict(prepare(*observation), memory)
         next_memory = tf.ensure_shape(_flat_memory(next_memory), memory.shape)
-        return {**_greedy(q_values, action_names), "next_memory": next_memory}
+        return {**outputs(q_values), "next_memory": next_memory}
 
     start, memory = _memory_endpoint(initial_memory)
-    endpoints = dict(model_endpoints("act", model, act_with_memory, [observation, memory]))
+    endpoints = dict(model_endpoints("act", model, act_with_memory, [*observation, memory]))
     endpoints["initial_memory"] = start
     return write_version(directory, model, endpoints, details, version)
 
@@ -104,10 +113,11 @@ def export_recurrent_policy(
     directory: str | os.PathLike,
     network: keras.Model,
     preprocessor: Callable[[Any], Any],
-    observation_shape: Sequence[int],
+    observation_shape: Sequence[int] | Mapping[str, Sequence[int]],
     observation_dtype: Any = "uint8",
     details: Mapping[str, Any] | None = None,
     version: int | None = None,
+    env_actions: Sequence[Any] = (),
 ) -> Path:
     """Write a `RecurrentQNetwork` with its preprocessing, as `export_policy` does.
 
@@ -129,8 +139,7 @@ def export_recurrent_policy(
         directory: See `rrl_tf.export.write_version`.
         network: Built `RecurrentQNetwork`.
         preprocessor: See `export_policy`.
-        observation_shape: Shape of one raw observation.
-        observation_dtype: Dtype of a raw observation.
+        observation_shape, observation_dtype, env_actions: See `export_policy`.
         details: JSON-able dict for `policy.json`.
         version: See `rrl_tf.export.write_version`.
 
@@ -150,32 +159,30 @@ def export_recurrent_policy(
     PosixPath('runs/memory/mine/export/1')
     """
     fingerprint = _fingerprint(network)
+    observation, prepare = _observation_inputs(preprocessor, observation_shape, observation_dtype)
     action_names = (details or {}).get("action_names")
 
     def start_of(batch_size):
         return _policy_memory(network.initial_memory(batch_size), -1, fingerprint)
 
-    def act(predict, observation, memory, reward):
-        memory = _checked_memory(memory, fingerprint, observation, reward)
+    def act(predict, *inputs):
+        *observation, memory, reward = inputs
+        memory = _checked_memory(memory, fingerprint, *observation, reward)
         is_first = tf.reduce_all(tf.equal(memory, 0.0), axis=1, keepdims=True)
         memory = tf.where(is_first, start_of(1), memory)
         memory, previous_action = memory[:, :-2], memory[:, -2]
         step = {
-            "observation": preprocessor(observation),
+            "observation": prepare(*observation),
             "previous_action": ops.cast(previous_action, "int32"),
             "previous_reward": ops.where(previous_action < 0, 0.0, reward),
         }
         q_values, next_memory = predict(step, memory)
         outputs = _greedy(q_values, action_names)
         next_memory = _policy_memory(next_memory, outputs["action"], fingerprint)
-        return {**outputs, "next_memory": next_memory}
+        return {**_own_action(outputs, env_actions), "next_memory": next_memory}
 
     start, memory = _memory_endpoint(start_of)
-    inputs = [
-        input_spec("observation", observation_shape, observation_dtype),
-        memory,
-        input_spec("reward", (), "float32"),
-    ]
+    inputs = [*observation, memory, input_spec("reward", (), "float32")]
     endpoints = {**model_endpoints("act", network, act, inputs), "initial_memory": start}
     slots = getattr(getattr(network.core_layer, "cell", None), "mem_slots", None)
     details = {**({} if slots is None else {"memory_slots": slots}), **(details or {})}
@@ -228,6 +235,22 @@ def _greedy(q_values, action_names):
             f"`action_names` must name the model's {shape[1]} actions; received {action_names!r}."
         )
     return {"action": argmax(q_values), "q_values": q_values}
+
+
+def _own_action(outputs, env_actions):
+    """Replace the index of the action by the environment's own action."""
+    if not len(env_actions):
+        return outputs
+    action = tf.gather(tf.constant(env_actions, outputs["action"].dtype), outputs["action"])
+    return {**outputs, "action": action}
+
+
+def _observation_inputs(preprocessor, shape, dtype):
+    """Return the TensorSpecs of an observation, and the preprocessor as a function of these."""
+    if not isinstance(shape, Mapping):
+        return [input_spec("observation", shape, dtype)], preprocessor
+    inputs = [input_spec(name, each, dtype[name]) for name, each in shape.items()]
+    return inputs, lambda *parts: preprocessor(dict(zip(shape, parts)))
 
 
 def _flat_memory(memory):

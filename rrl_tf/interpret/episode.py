@@ -10,12 +10,16 @@ from typing import Any
 import gymnasium
 import keras
 import numpy as np
+from keras import ops
+from matplotlib.colors import to_rgb
 
 from rrl_tf import viz
 from rrl_tf.envs import Task
 from rrl_tf.envs.checks import CheckedEnv
-from rrl_tf.interpret.tracing import PolicyTracer, figure_grid
+from rrl_tf.envs.packing import with_channels
+from rrl_tf.interpret.tracing import PolicyTracer, figure_grid, grid_shape
 from rrl_tf.training.loggers import MetricsLog
+from rrl_tf.viz import style
 
 LONGEST_FILM = 60
 """Maximum number of steps of a drawn episode; the rest of a longer episode is not played."""
@@ -26,12 +30,14 @@ class TracedEpisode:
     """The record of T steps of an agent, from which `viz.film` and the figures are drawn.
 
     Attributes:
-        frames: `(T + 1, height, width, 3)` uint8, rendered before each step and at the end.
+        frames: `(T + 1, height, width, 3)` uint8, rendered before each step and at the end; images
+            of the agent's view if the environment does not render.
         views: T uint8 RGB images of the agent's view; each is `None` if the network has no
             attention between cells of a grid.
         unseen: T bool arrays indexed `[x, y]`, true for cells that the agent does not see; each is
             `None` if the task does not report them or the network has no attention between cells.
-        cells: T dicts label -> `(x, y)` of the visible entities.
+        cells: T dicts label -> `(x, y)` of the visible entities. If the task has no `entities`, the
+            only label is "agent", if the preprocessor knows the agent's cell.
         scores: dict name of a round -> attention `(T, H, N, N)`.
         q_values: `(T, A)`.
         actions: `(T,)`.
@@ -60,11 +66,13 @@ def draw_episode(
 ) -> list[pathlib.Path]:
     """Play one greedy episode and draw it as an animation and figures.
 
-    The animation `episode.gif` shows the attention between the cells of a grid (if the task has
-    `entities`) or between patches of the frame (if the network divides frames into patches). For a
-    network with a memory, it also shows what the memory attends to and when it is written. The
-    figure `attention.png` shows the attention at one step, and `memory.png` shows the gates of the
-    memory at all steps. If the environment cannot render frames, nothing is drawn.
+    The animation `episode.gif` shows the attention between the cells of a grid, or between patches
+    of the frame (if the network divides frames into patches). Cells are shown as the agent's cell
+    attends to them or, if that cell is not known, as the centre and all cells on average do. For a
+    network with a memory, the animation also shows what the memory attends to and when it is
+    written. The figure `attention.png` shows the attention at one step, and `memory.png` shows the
+    gates of the memory at all steps. If the environment does not render frames, the agent's view is
+    drawn instead; if this is not a grid, nothing is drawn.
 
     `choose_start` selects the evaluation episode.
 
@@ -78,9 +86,12 @@ def draw_episode(
         Paths of the figures and the animation.
     """
     env = _rendering_env(task)
+    renders = env is not None
     if env is None:
-        return []
-    episode = play(network, task, env, choose_start(network, task, env))
+        if not grid_shape(task):
+            return []
+        env = task.make_test_env()
+    episode = play(network, task, env, choose_start(network, task, env), renders)
     env.close()
     drawn = {}
     if episode.patch_grid:
@@ -106,7 +117,11 @@ def draw_episode(
     for name, figure in drawn.items():
         log.image(step, name, viz.figure_to_image(figure))
     paths = [viz.save_figure(figure, figures / f"{name}.png") for name, figure in drawn.items()]
-    film = viz.save_film(_film(episode, task), figures / "episode.gif")
+    caption = (
+        "A greedy evaluation episode: the frame, the attention if the network has any, and the "
+        "value of each action. The chosen action is orange."
+    )
+    film = viz.save_film(_film(episode, task), figures / "episode.gif", caption=caption)
     log.film(step, "episode", film)
     return [*paths, film]
 
@@ -114,10 +129,13 @@ def draw_episode(
 def _film(episode, task):
     # Show the first of several rounds: in later ones, entities contain information on other cells.
     name, scores = next(iter(episode.scores.items()), ("", None))
-    if episode.patch_grid:
+    patches = None
+    if episode.patch_grid:  # show the last round, averaged over heads
+        *_, (name, last) = episode.scores.items()
+        patches = [viz.attention_paid(each, episode.patch_grid).mean(axis=0) for each in last]
         scores = None
     return viz.film(
-        _frames(episode),
+        episode.frames,
         scores,
         episode.cells,
         episode.q_values,
@@ -128,20 +146,8 @@ def _film(episode, task):
         memory=episode.memory,
         ended=episode.ended,
         round_name=name.replace("_", " ") if len(episode.scores) > 1 else "",
+        patches=patches,
     )
-
-
-def _frames(episode):
-    """Return the frames; with patches, each is next to a copy with the attention of the last round.
-
-    The attention is blended into the copy. The frame at the end has no attention.
-    """
-    if not episode.patch_grid:
-        return episode.frames
-    *_, last = episode.scores.values()
-    weights = [viz.attention_paid(each, episode.patch_grid).mean(axis=0) for each in last]
-    covered = [viz.overlay(frame, each) for frame, each in zip(episode.frames, weights)]
-    return np.concatenate([episode.frames, [*covered, episode.frames[-1]]], axis=2)
 
 
 def choose_start(network: keras.Model, task: Task, env: gymnasium.Env) -> dict[str, Any]:
@@ -163,12 +169,23 @@ def choose_start(network: keras.Model, task: Task, env: gymnasium.Env) -> dict[s
 
 
 def play(
-    network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]
+    network: keras.Model,
+    task: Task,
+    env: gymnasium.Env,
+    reset: dict[str, Any],
+    renders: bool = True,
 ) -> TracedEpisode:
-    """Play and trace one greedy episode, or its first `LONGEST_FILM` steps."""
+    """Play and trace one greedy episode, or its first `LONGEST_FILM` steps.
+
+    If the environment does not render, the frames are images of the agent's view.
+    """
+
+    def frame():
+        return env.render() if renders else _view(task, env, observation)
+
     tracer, env = PolicyTracer(network, task), CheckedEnv(env)
     observation, _ = env.reset(**reset)
-    frames: list[Any] = [env.render()]
+    frames: list[Any] = [frame()]
     actions: list[int] = []
     traces, views, unseen, cells, rewards = [], [], [], [], []
     done = False
@@ -182,7 +199,7 @@ def play(
         observation, reward, terminated, truncated, _ = env.step(actions[-1])
         rewards.append(float(reward))
         tracer.record(actions[-1], rewards[-1])
-        frames.append(env.render())
+        frames.append(frame())
         done = terminated or truncated
     return TracedEpisode(
         np.stack(frames),
@@ -200,10 +217,26 @@ def play(
 
 
 def _cells(task, observation):
-    """Return label -> `(x, y)` of the visible entities."""
-    entities = task.entities(observation).items() if task.entities else ()
+    """Return label -> `(x, y)` of the visible entities; without `task.entities`, of the agent."""
+    if task.entities is not None:
+        entities = task.entities(observation)
+    else:
+        agent = _agent_cell(task.preprocessor, observation)
+        entities = {} if agent is None else {"agent": agent}
     order = slice(None, None, -1 if task.rows_first else 1)
-    return {label: tuple(map(int, cell))[order] for label, cell in entities}
+    return {label: tuple(map(int, cell))[order] for label, cell in entities.items()}
+
+
+def _agent_cell(preprocessor, observation):
+    """Return the agent's cell as indices of the first two axes, or `None` if it is not known."""
+    part = preprocessor.grid_part
+    grid = preprocessor.parts[part] if part else preprocessor
+    if grid.agent_cell is not None or grid.agent_feature is None:
+        return grid.agent_cell
+    features = preprocessor(observation[None])
+    features = ops.convert_to_numpy(features[part] if part else features)[0]
+    marked = np.argwhere(features[..., grid.agent_feature])
+    return tuple(marked[0]) if len(marked) else None
 
 
 def _unseen(task, observation):
@@ -215,14 +248,26 @@ def _unseen(task, observation):
 
 
 def _view(task, env, observation):
-    """Return the task's image of the view or, if it has none, a grey image of channel 0."""
+    """Return the task's image of the view or, if it has none, an image of the observation.
+
+    A cell of the image mixes the colours of its channels in proportion to their values. A single
+    channel is grey. Of several stacked observations, the newest is shown.
+    """
     if task.view is not None:
         return task.view(env)
-    cells = np.asarray(observation)[..., 0].astype("float64")
-    cells = cells if task.rows_first else cells.T
+    packing = task.preprocessor.packing
+    if packing is not None:
+        name = task.preprocessor.grid_part or next(iter(packing.boxes))
+        shape = with_channels(packing.boxes[name]).shape
+        observation = np.reshape(packing.unpack(observation)[name], shape)
+    channels = observation.shape[-1] // task.frames
+    cells = np.asarray(observation)[..., -channels:].astype("float64")
+    cells = cells if task.rows_first else cells.swapaxes(0, 1)
     cells = cells - min(0.0, cells.min())
-    grey = (255 * (1 - cells / (cells.max() or 1.0))).astype("uint8")
-    return np.repeat(grey.repeat(32, 0).repeat(32, 1)[..., None], 3, axis=-1)
+    colours = ["black"] if channels == 1 else map(style.colour, range(channels))
+    ink = 1 - np.array([to_rgb(each) for each in colours])  # what a colour takes away from white
+    image = 255 * np.maximum(0, 1 - cells / (cells.max() or 1.0) @ ink)
+    return image.astype("uint8").repeat(32, 0).repeat(32, 1)
 
 
 def _rendering_env(task):

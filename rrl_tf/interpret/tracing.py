@@ -24,7 +24,8 @@ class StepTrace:
         q_values: `(A,)`.
         attention: dict name of a round -> attention `(H, N, N)` between entities. The cell (x, y)
             of a grid is entity `x * height + y`, as in the figures; patches of a picture are
-            numbered row by row. Empty if the entities are neither cells nor patches.
+            numbered row by row. Empty if the network has no attention between cells or patches. Of
+            an observation with several parts, the grid is the preprocessor's `grid_part`.
         memory_attention: dict name of a block -> attention `(H, N, S)` of the memory.
         gates: dict name of a gate -> `(M, units)` for M slots or `(units,)`, from 0 to 1.
     """
@@ -70,11 +71,11 @@ class PolicyTracer:
         self._state = network.initial_state(1) if self._is_recurrent else {}
 
     def _find_patch_grid(self):
-        shape = self._task.preprocessor.shape
         if self._task.entities is not None or not isinstance(self._network, RelationalQNetwork):
             return None
+        shape = self._task.preprocessor.shape
         grid = self._network.grid_shape((None, *shape))
-        # With one entity per cell, the cells of the grid may be anywhere in the rendered frame.
+        # With one entity per cell, the cells of the grid need not cover the rendered frame.
         return None if grid == shape[:2] else grid
 
     def trace(self, observation: np.ndarray) -> StepTrace:
@@ -92,19 +93,22 @@ class PolicyTracer:
             q_values, self._memory, scores, gates = self._network(
                 step, step.pop("memory"), return_attention_scores=True, return_gates=True
             )
-            rounds = {name: each for name, each in scores.items() if name.startswith("round_")}
+            scores = _between_cells(scores)
+            rounds = {name: each for name, each in scores.items() if "round_" in name}
             blocks = {name: each for name, each in scores.items() if name not in rounds}
             return q_values, rounds, blocks, gates
         if "return_attention_scores" in inspect.signature(self._network.call).parameters:
-            return *self._network(inputs, return_attention_scores=True), {}, {}
+            q_values, scores = self._network(inputs, return_attention_scores=True)
+            return q_values, _between_cells(scores), {}, {}
         return self._network(inputs), {}, {}, {}
 
     def _in_figure_order(self, attention):
         if self.patch_grid:
             return attention
+        part = self._task.preprocessor.grid_part or "round_"
+        attention = {name: each for name, each in attention.items() if name.startswith(part)}
         order = cells_order(self._task)
-        cells = (len(order), len(order))
-        if self._task.entities is None or any(x.shape[1:] != cells for x in attention.values()):
+        if any(each.shape[1:] != (len(order), len(order)) for each in attention.values()):
             return {}
         return {name: each[:, order][:, :, order] for name, each in attention.items()}
 
@@ -143,6 +147,11 @@ class PolicyTracer:
         return viz.EpisodeMemory(slots, gates, attention[..., order], entities, grid)
 
 
+def _between_cells(scores):
+    """Return the attention that figures show: without that of a readout's learned queries."""
+    return {name: each for name, each in scores.items() if not name.endswith("readout")}
+
+
 def _window_memory(blocks):
     """Return the attention from the current step to earlier ones in each block of a transformer."""
     attention = np.stack([block[:, :, -1] for block in blocks], axis=2)  # (T, H, blocks, K)
@@ -154,14 +163,21 @@ def _numbered(name, count):
     return tuple(f"{name} {i}" for i in range(1, count + 1))
 
 
+def grid_shape(task: Task) -> tuple[int, ...]:
+    """Return the first two sizes of a preprocessed grid or `grid_part`, or else an empty tuple."""
+    shape = task.preprocessor.shape
+    if task.preprocessor.parts:
+        shape = shape.get(task.preprocessor.grid_part, ())
+    return shape[:2] if len(shape) == 3 else ()
+
+
 def cells_order(task: Task) -> np.ndarray:
     """Return the network's entity number of each cell, for cells in the order of the figures."""
-    height_width = task.preprocessor.shape[:2]
-    order = np.arange(np.prod(height_width)).reshape(height_width)
+    order = np.arange(np.prod(grid_shape(task))).reshape(grid_shape(task))
     return (order.T if task.rows_first else order).ravel()
 
 
 def figure_grid(task: Task) -> tuple[int, int]:
     """Return the size of the task's grid as `(width, height)`."""
-    first, second = task.preprocessor.shape[:2]
+    first, second = grid_shape(task)
     return (second, first) if task.rows_first else (first, second)

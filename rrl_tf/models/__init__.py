@@ -12,6 +12,7 @@ from rrl_tf.models.image_classifiers import (
     RelationalClassifier,
 )
 from rrl_tf.models.memory_sequence_classifier import MemorySequenceClassifier
+from rrl_tf.models.multi_input_q_network import MultiInputQNetwork
 from rrl_tf.models.q_networks import (
     convolutional_q_network,
     dense_q_network,
@@ -28,6 +29,7 @@ __all__ = [
     "DecisionTransformer",
     "MLPClassifier",
     "MemorySequenceClassifier",
+    "MultiInputQNetwork",
     "PatchAttentionClassifier",
     "RecurrentQNetwork",
     "RelationalClassifier",

@@ -112,6 +112,27 @@ RELATIONAL_Q_NETWORK["fast-relative"] = {
         "block": {**RELATIONAL_Q_NETWORK["fast"]["config"]["block"], "max_offset": 6},
     },
 }
+RELATIONAL_Q_NETWORK["grid"] = {
+    "description": (
+        "Our own architecture for grids whose agent may be in any cell: a 3 x 3 convolution, "
+        "coordinates, one round of attention, and a dueling head that reads the cells which four "
+        "learned queries attend to."
+    ),
+    "source": "rrl_tf, chosen by measurement; see docs/experiments/small_grids.md",
+    "takes_preprocessor": True,
+    "config": {
+        "num_actions": 4,
+        "conv_filters": (32,),
+        "conv_kernel_size": 3,
+        "conv_padding": "same",
+        "coordinates": {},
+        "block": {"num_heads": 2, "key_size": 16},
+        "num_rounds": 1,
+        "readout": "attention",
+        "hidden_units": (64,),
+        "dueling": True,
+    },
+}
 RELATIONAL_Q_NETWORK["atari"] = {
     "description": (
         "A relational agent for Atari games: two 4 x 4 convolutions with max-pooling between them "

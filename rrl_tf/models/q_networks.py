@@ -12,7 +12,7 @@ from rrl_tf.layers import RandomShift
 def dense_q_network(
     num_actions: int, hidden_units: Sequence[int] = (128, 128), dtype: str | None = None
 ) -> keras.Sequential:
-    """Return a network that maps vectors `(B, F)` to float32 Q values `(B, A)`.
+    """Return a network that maps flattened observations `(B, ...)` to float32 Q values `(B, A)`.
 
     Args:
         num_actions: A, the number of actions.
@@ -23,7 +23,8 @@ def dense_q_network(
         >>> network = dense_q_network(2)
         >>> network.build((None, 4))
     """
-    return keras.Sequential(_dense_layers(num_actions, hidden_units, dtype))
+    dense = _dense_layers(num_actions, hidden_units, dtype)
+    return keras.Sequential([keras.layers.Flatten(dtype=dtype), *dense])
 
 
 def grid_q_network(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -26,7 +25,8 @@ from rrl_tf.models.base import (
     make_layer,
     one_hot,
 )
-from rrl_tf.models.relational_q_network import RelationalEncoder, with_preprocessor
+from rrl_tf.models.encoders import ENCODERS, encoders_of
+from rrl_tf.models.relational_q_network import with_preprocessor
 
 INPUTS = ("observation", "previous_action", "previous_reward")
 CORES = {
@@ -35,52 +35,8 @@ CORES = {
     "window": cores.WindowCore,
     "none": cores.NoMemoryCore,
 }
-ENCODERS = ("relational", "dense")
 MEMORY_INPUTS = ("vector", "entities")
 ACTIVATIONS = ("relu", "leaky_relu", "elu", "gelu", "silu", "tanh")
-
-
-class DenseEncoder(keras.layers.Layer):
-    """Embed an observation of any shape with ReLU layers, without entities or attention.
-
-    Args:
-        hidden_units: sizes of the ReLU layers.
-    """
-
-    def __init__(
-        self, hidden_units: Sequence[int] = (64, 32), dtype: Any = None, name: str | None = None
-    ) -> None:
-        super().__init__(dtype=dtype, name=name)
-        self.dense = [
-            keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"dense_{i}")
-            for i, units in enumerate(positive_ints("hidden_units", hidden_units), start=1)
-        ]
-
-    def build(self, observation_shape: Shape) -> None:
-        if len(observation_shape) < 2 or None in observation_shape[1:]:
-            raise InvalidInput(
-                "the observations of a dense encoder must be (B, ...) of known sizes; "
-                f"received the shape {tuple(observation_shape)}"
-            )
-        flat_shape = (None, math.prod(observation_shape[1:]))
-        _, self.read_size = build_in_turn(self.dense, flat_shape)
-
-    def call(
-        self,
-        observation: Tensor,
-        training: bool = False,
-        every_entity: bool = False,
-        removed: Tensor | None = None,
-    ) -> tuple[Tensor, None, dict[str, Tensor]]:
-        if removed is not None:
-            raise InvalidInput(
-                "`removed` must be None with a dense encoder, which has no entities to remove; "
-                f"received the shape {tuple(removed.shape)}"
-            )
-        x = ops.reshape(observation, (-1, math.prod(observation.shape[1:])))
-        for layer in self.dense:
-            x = layer(x)
-        return x, None, {}
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -112,10 +68,10 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             and Ollivier, 2018). All cores have `unroll`: whether to unroll the loop over a
             sequence. A Relational Memory does not by default, because a loop is traced ten times
             faster. The other cores do, because a loop would cost more than their small steps.
-        encoder: `"relational"` for a grid `(height, width, F)`, or `"dense"` for an observation of
-            any shape, which is flattened.
+        encoder: `"relational"` for a grid `(height, width, F)`; `"dense"` for an observation of
+            any shape, which is flattened; or `"multi_input"` for a dict of observations.
         encoder_arguments: dict of arguments of the encoder: those of `RelationalQNetwork` from
-            `conv_filters` to `readout_cell`, or `hidden_units` of the dense encoder.
+            `conv_filters` to `readout_cell`, or of `rrl_tf.models.encoders`.
         memory_input: input of a Relational Memory: `"vector"`, the encoder's readout, or
             `"entities"`, the encoder's entities. The other cores support `"vector"` only.
         hidden_units: sizes of the dense layers after the memory.
@@ -130,8 +86,9 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             `"leaky_relu"` always has a gradient (Maas et al., 2013).
 
     Call arguments:
-        inputs: dict of `"observation"` `(B, ...)`, preprocessed; `"previous_action"` `(B,)` int, -1
-            at the start of an episode; `"previous_reward"` `(B,)`.
+        inputs: dict of `"observation"` `(B, ...)`, preprocessed, or a dict of such arrays;
+            `"previous_action"` `(B,)` int, -1 at the start of an episode; `"previous_reward"`
+            `(B,)`.
         memory: `(B, M)`, from `initial_memory` or the previous call. `None` means the initial
             memory.
         training: whether to apply dropout.
@@ -194,7 +151,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         self.num_actions = positive_int("num_actions", num_actions)
         self.core = one_of("core", core, tuple(CORES))
         self.core_arguments = optional_dict("core_arguments", core_arguments, {})
-        self.encoder = one_of("encoder", encoder, ENCODERS)
+        self.encoder = one_of("encoder", encoder, tuple(ENCODERS))
         self.encoder_arguments = optional_dict("encoder_arguments", encoder_arguments, {})
         self.memory_input = one_of("memory_input", memory_input, MEMORY_INPUTS)
         if memory_input == "entities" and (core, encoder) != ("relational_memory", "relational"):
@@ -207,8 +164,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.head_initializer = keras.initializers.get(head_initializer)
         self.hidden_activation = one_of("hidden_activation", hidden_activation, ACTIVATIONS)
-        encoders = {"relational": RelationalEncoder, "dense": DenseEncoder}
-        self.encoder_layer = self._part("encoder", encoders[self.encoder], self.encoder_arguments)
+        self.encoder_layer = self._part("encoder", ENCODERS[self.encoder], self.encoder_arguments)
         self.core_layer = self._part("core", CORES[self.core], self.core_arguments)
         self.previous_row = None
         self.hidden = make_hidden(self, self.hidden_units, self.hidden_activation)
@@ -223,8 +179,9 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         return make_layer(f"{name}_arguments", kind, arguments, dtype=self.dtype_policy, name=name)
 
     def build(self, inputs_shape: dict[str, Shape]) -> None:
-        shape = tuple(_observation(inputs_shape))
-        self._observation_shape = shape[1:]
+        shape = _observation(inputs_shape)
+        shape = shape if isinstance(shape, Mapping) else tuple(shape)
+        self._observation_shapes = {name: each[1:] for name, each in _named(shape).items()}
         self.encoder_layer.build(shape)
         previous = self.num_actions + 1
         core_shape: Shape = (None, None, self.encoder_layer.read_size + previous)
@@ -244,10 +201,13 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
 
     def _input_specs(self, shapes: Any) -> Any:
         # `unroll` builds the network with the shape of the observation only.
-        observation = tuple(_observation(shapes))
-        leading = observation[:1]
-        inputs = zip(INPUTS, (observation, leading, leading))
-        return super()._input_specs(dict(inputs))
+        observation = _observation(shapes)
+        parts = _named(observation)
+        leading = next(iter(parts.values()))[:1]
+        specs = super()._input_specs({**parts, **dict.fromkeys(INPUTS[1:], leading)})
+        if isinstance(observation, Mapping):
+            specs["observation"] = {name: specs.pop(name) for name in parts}
+        return specs
 
     def _export_signature(self) -> list[Any]:
         memory = keras.InputSpec(self.variable_dtype, (None, self.memory_size), name="memory")
@@ -312,7 +272,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         removed: Tensor | None = None,
     ) -> tuple[Any, ...]:
         self._check_inputs(inputs, memory, None, 1)
-        sequences = {name: ops.expand_dims(value, 1) for name, value in inputs.items()}
+        sequences = keras.tree.map_structure(lambda x: ops.expand_dims(x, 1), inputs)
         results = self._run(
             sequences, memory, None, training, return_attention_scores, return_gates, removed
         )
@@ -359,36 +319,37 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         """
         if not self.built:
             observation = _observation(inputs)
-            if not hasattr(observation, "shape"):
+            if not all(hasattr(each, "shape") for each in _named(observation).values()):
                 raise InvalidInput(
                     f"`observation` must be an array; received {type(observation).__name__}"
                 )
-            self.build({"observation": (None, *observation.shape[2:])})
+            shape = keras.tree.map_structure(lambda x: (None, *x.shape[2:]), observation)
+            self.build({"observation": shape})
         self._check_inputs(inputs, memory, first, 2)
         return self._run(inputs, memory, first, training, return_attention_scores, return_gates)
 
     def _check_inputs(self, inputs, memory, first, num_axes):
         """Raise an `InvalidInput` for wrong inputs; `num_axes` is 1 for `(B, ...)`, 2 with time."""
-        observation = _observation(inputs)
+        parts = _named(_observation(inputs))
         if inputs.keys() != set(INPUTS):
             raise _not_the_inputs(inputs)
-        leading = tuple(getattr(observation, "shape", ())[:num_axes])
-        expected = {
-            "observation": (*leading, *self._observation_shape),
-            "previous_action": leading,
-            "previous_reward": leading,
-            "memory": (*leading[:1], self.memory_size),
-            "first": leading,
-        }
-        for name, value in {**inputs, "memory": memory, "first": first}.items():
-            if value is None and name not in INPUTS:
-                continue
+        if parts.keys() != self._observation_shapes.keys():
+            raise InvalidInput(
+                f"`observation` must have the parts {sorted(self._observation_shapes)}; received "
+                f"{sorted(parts)}"
+            )
+        leading = tuple(getattr(next(iter(parts.values())), "shape", ())[:num_axes])
+        shapes = self._observation_shapes
+        checks = [(name, part, (*leading, *shapes[name])) for name, part in parts.items()]
+        checks += [(name, inputs[name], leading) for name in INPUTS[1:]]
+        optional = (("memory", memory, (*leading[:1], self.memory_size)), ("first", first, leading))
+        for name, value, expected in [*checks, *(each for each in optional if each[1] is not None)]:
             shape = getattr(value, "shape", None)
-            if shape is None or not same_shape(shape, expected[name]):
+            if shape is None or not same_shape(shape, expected):
                 received = type(value).__name__ if shape is None else f"the shape {tuple(shape)}"
                 raise InvalidInput(
-                    f"`{name}` must be an array of the shape {expected[name]}, which this network "
-                    f"needs for this batch; received {received}"
+                    f"`{name}` must be an array of the shape {expected}, which this network needs "
+                    f"for this batch; received {received}"
                 )
         dtype = keras.backend.standardize_dtype(inputs["previous_action"].dtype)
         if not keras.backend.is_int_dtype(dtype):  # a cast could change the action
@@ -396,14 +357,15 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         if num_axes == 2 and not leading[1]:
             raise InvalidInput(
                 "`unroll` must have a known number of steps T, at least one; "
-                f"received observations of the shape {tuple(observation.shape)}"
+                f"received inputs of the shape {leading}"
             )
 
     def _run(self, inputs, memory, first, training, return_attention, return_gates, removed=None):
         """Return the results of `unroll`; `call` uses it for sequences of one step."""
-        observation = inputs["observation"]
-        times = observation.shape[1]
-        views = ops.reshape(observation, (-1, *observation.shape[2:]))  # all in one batch
+        batch, times = ops.shape(inputs["previous_action"])
+        views = keras.tree.map_structure(  # all in one batch
+            lambda x: ops.reshape(x, (-1, *x.shape[2:])), inputs["observation"]
+        )
         vector, entities, attention = self.encoder_layer(
             views,
             training=training,
@@ -414,7 +376,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         previous = self._previous(inputs, first)
         memory_inputs, visible = self._memory_inputs(views, removed, vector, entities, previous)
         if memory is None:
-            memory = self.initial_memory(ops.shape(observation)[0])
+            memory = self.initial_memory(batch)
         outputs, memories, scores, gates = self.core_layer(
             memory_inputs, memory, first, visible, return_details=return_attention or return_gates
         )
@@ -461,7 +423,9 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
 
         Args:
             name, preprocessor, **overrides: as in `RelationalQNetwork.from_preset`. The
-                preprocessor sets arguments of a relational encoder.
+                preprocessor sets arguments of a relational encoder. If it returns a dict, the
+                network has the encoders of `encoders_of`, relational ones for grids if the
+                architecture has one.
 
         Raises:
             InvalidInput: if the name is unknown; the message lists the known names.
@@ -474,6 +438,11 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         """
         if str(name) in RECURRENT_Q_NETWORK:
             config = architecture_config(RECURRENT_Q_NETWORK, str(name), overrides)
+            if getattr(preprocessor, "parts", None):
+                grids = "fast" if config["encoder"] == "relational" else "dense"
+                given = optional_dict("encoder_arguments", overrides.get("encoder_arguments"), {})
+                arguments = {"encoders": encoders_of(preprocessor, grids, **given)}
+                return cls(**{**config, "encoder": "multi_input", "encoder_arguments": arguments})
             if config["encoder"] == "relational":
                 given = optional_dict("encoder_arguments", config["encoder_arguments"], {})
                 arguments = with_preprocessor(preprocessor, given)
@@ -486,6 +455,11 @@ def _observation(inputs):
     if not isinstance(inputs, Mapping) or "observation" not in inputs:
         raise _not_the_inputs(inputs)
     return inputs["observation"]
+
+
+def _named(observation):
+    """Return a dict of observations as it is, and one observation as a dict."""
+    return observation if isinstance(observation, Mapping) else {"observation": observation}
 
 
 def _not_the_inputs(inputs):

@@ -22,14 +22,14 @@ from rrl_tf._arguments import (
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import PositionEmbedding, RandomShift
-from rrl_tf.layers.base import make_dense
+from rrl_tf.layers.base import dense_on_rows, make_dense, softmax
 from rrl_tf.layers.masks import without_removed
 from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
 from rrl_tf.models.base import build_in_turn, dueling_values, make_hidden, one_hot
 from rrl_tf.models.grid_model import GridModel, one_per_convolution
 
 CONV_PADDINGS = ("valid", "same", "top_left")
-READOUTS = ("max", "flatten", "cell", "feature")
+READOUTS = ("max", "flatten", "cell", "feature", "attention")
 
 
 class RelationalEncoder(GridModel):
@@ -72,6 +72,7 @@ class RelationalEncoder(GridModel):
         conv_strides: int | Sequence[int] = 1,
         conv_pool: int | Sequence[int] = 1,
         random_shift: int = 0,
+        readout_heads: int = 4,
         **kwargs: Any,
     ) -> None:
         one_of("readout", readout, READOUTS)
@@ -101,6 +102,7 @@ class RelationalEncoder(GridModel):
         self.readout_feature = optional_integer("readout_feature", readout_feature)
         self.max_entities = optional_positive_int("max_entities", max_entities)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.readout_heads = positive_int("readout_heads", readout_heads)
         self._check_max_entities()
         self.grid_layers = [*self._convolutions(), *self._coordinates()]
         self.positions = None
@@ -160,7 +162,13 @@ class RelationalEncoder(GridModel):
         for argument in ("unseen_feature", "readout_feature"):
             self._check_feature(argument, observation_shape[-1])
         self._check_readout(observation_shape)
-        self.read_size = nodes * features if self.readout == "flatten" else features
+        copies = {"flatten": nodes, "attention": self.readout_heads}.get(self.readout, 1)
+        self.read_size = copies * features
+        self.read_scores = None
+        if self.readout == "attention":
+            self.read_scores = make_dense(
+                self, "read_scores", copies, features, full_precision=True
+            )
         has_fixed_size = (
             self.readout in ("flatten", "cell")
             or self.position_embedding
@@ -173,7 +181,7 @@ class RelationalEncoder(GridModel):
         return self.relations.compute_output_shape(self._nodes_shape(observation_shape))
 
     def _check_readout(self, observation_shape):
-        if self.readout in ("max", "feature"):
+        if self.readout in ("max", "feature", "attention"):
             return
         height, width = self.grid_shape(observation_shape)
         if None in (height, width):
@@ -237,7 +245,19 @@ class RelationalEncoder(GridModel):
             training=training,
             return_attention_scores=True,
         )
+        if self.read_scores is not None:
+            read, attention["readout"] = self._attend(entities, visible)
+            return read, entities, attention
         return self._read(entities, width, observation), entities, attention
+
+    def _attend(self, nodes, visible):
+        """Return the readout of learned queries, and their attention `(B, readout_heads, 1, N)`."""
+        scores = dense_on_rows(self.read_scores, nodes)
+        if visible is not None:
+            scores = ops.where(visible[..., None], scores, -1e9)
+        weights = softmax(ops.transpose(scores, (0, 2, 1)))  # (B, readout_heads, N)
+        read = ops.matmul(ops.cast(weights, nodes.dtype), nodes)
+        return ops.reshape(read, (-1, self.read_size)), weights[:, :, None]
 
     def visible(self, observation: Tensor, removed: Tensor | None = None) -> Tensor | None:
         """Return the mask `(B, N)` of entities that may be attended to, or `None` for all."""
@@ -344,7 +364,8 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
             - `readout`: one of `"max"`, the maximum of every feature over the entities, whose
               number may vary; `"flatten"`, all entities; `"cell"`, only the entity of
               `readout_cell`, so that information about other cells must reach it by attention;
-              `"feature"`, only the entity that `readout_feature` marks.
+              `"feature"`, only the entity that `readout_feature` marks; `"attention"`, a weighted
+              mean of the visible entities for each of `readout_heads` learned queries.
             - `readout_cell`: (row, column) of the cell in the grid after the convolutions.
             - `kernel_initializer`: initialiser of every matrix.
             - `readout_feature`: index of the observation's feature that is 1 in the cell of the
@@ -358,6 +379,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
               means no pooling.
             - `random_shift`: largest random shift of observations in training, in cells
               (`RandomShift`).
+            - `readout_heads`: number of learned queries of the readout `"attention"`.
 
     Call arguments:
         observation: preprocessed observation `(B, height, width, F)`.
@@ -369,7 +391,8 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     Returns:
         Q values `(B, A)`, float32 also under a mixed-precision policy. With
         `return_attention_scores`, a pair of the Q values and a dict `"round_1"`, `"round_2"`, ...
-        -> attention `(B, H, N, N)`.
+        -> attention `(B, H, N, N)`. The readout `"attention"` adds its own attention under
+        `"readout"`, `(B, readout_heads, 1, N)`.
 
     Raises:
         InvalidInput: for an argument out of its range, or an observation of a wrong shape.
@@ -431,10 +454,11 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     ) -> Self:
         """Return a named architecture with new weights, or a pretrained model.
 
-        A preprocessor sets `unseen_feature` and the readout of `"fast"` and `"fast-relative"`.
-        Other architectures do not use it. The readout is the agent's cell, which is fixed or marked
-        by a feature, or `"max"` if the preprocessor has neither. Without a preprocessor, all cells
-        are visible and the readout is `"max"`. The weights have the same shapes in all these cases.
+        A preprocessor sets `unseen_feature` of `"grid"`, `"fast"` and `"fast-relative"`, and the
+        readout of the last two. Other architectures do not use it. The readout is the agent's cell,
+        which is fixed or marked by a feature, or `"max"` if the preprocessor has neither. Without a
+        preprocessor, all cells are visible and the readout is `"max"`. The weights have the same
+        shapes in all these cases.
 
         Args:
             name: as in `BaseModel.from_preset`.
@@ -453,8 +477,11 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         >>> model.readout
         'cell'
         """
-        if RELATIONAL_Q_NETWORK.get(str(name), {}).get("takes_preprocessor"):
-            overrides = with_preprocessor(preprocessor, overrides)
+        architecture = RELATIONAL_Q_NETWORK.get(str(name), {})
+        if architecture.get("takes_preprocessor"):
+            config = architecture["config"]
+            fixed = {"readout": config["readout"]} if "readout" in config else {}
+            overrides = with_preprocessor(preprocessor, {**fixed, **overrides})
         return super().from_preset(name, **overrides)
 
 

@@ -12,15 +12,18 @@ Example:
     >>> scaling = Scaling.of(config.split(data)[0])
     >>> network = BehaviorCloning(3, 2, discrete=True)  # or a DecisionTransformer
     >>> run = train_decision_transformer(data, network, scaling, config)  # doctest: +ELLIPSIS
+    data ...
     step 4: mine: mean return 1.5, best 2; ...
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import keras
@@ -52,14 +55,14 @@ from rrl_tf.training.config import (
     MUTABLE,
     FitConfig,
     require_fraction,
-    require_multiple,
     require_not_negative,
     require_positive,
 )
 from rrl_tf.training.devices import Replicas, make_replicas
-from rrl_tf.training.fit import FitRun
+from rrl_tf.training.fit import FitRun, passes
 from rrl_tf.training.optimizers import AdamW
 from rrl_tf.training.run_folder import checksum
+from rrl_tf.training.summary import describe_env
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +115,11 @@ class DecisionTransformerConfig(FitConfig):
     """Candidates for the `noise_scale` of the network, from 0 to 1. The final evaluation and the
     export use the scale with the highest return. An empty tuple keeps the network's own scale."""
     evaluate_every: int = 1000
-    """Steps between evaluations, a multiple of `log_every`; 0 evaluates only at the end."""
+    """Steps between evaluations; 0 evaluates only at the end."""
     log_every: int = 100
-    """Steps between log entries; a divisor of `steps`."""
+    """Steps between log entries. Evaluations and checkpoints wait for the next entry."""
     checkpoint_every: int = 500
-    """Steps between checkpoints; a multiple of `log_every`."""
+    """Steps between checkpoints."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,7 +134,6 @@ class DecisionTransformerConfig(FitConfig):
             *("return_power", "advantage_power"),
         )
         require_fraction(self, "best_fraction", "held_out", "start_fraction", "advantage_trace")
-        require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
         if not all(0 <= scale <= 1 for scale in self.noise_scales):
             raise InvalidInput(f"`noise_scales` must be from 0 to 1; received {self.noise_scales}")
         if not all(map(math.isfinite, self.targets)):
@@ -155,6 +157,7 @@ def train_decision_transformer(
     scaling: Scaling,
     config: DecisionTransformerConfig,
     replicas: Replicas | None = None,
+    callbacks: Iterable[keras.callbacks.Callback] = (),
 ) -> FitRun:
     """Train a network on recorded episodes, evaluate it for target returns and export it.
 
@@ -170,6 +173,7 @@ def train_decision_transformer(
         config: hyper-parameters and run folder.
         replicas: devices and hosts that share each batch. None means those of `config`. With
             several hosts, join them before you create the network.
+        callbacks: Keras callbacks of the training.
 
     Returns:
         The run, whose `model` is the network.
@@ -198,7 +202,7 @@ def train_decision_transformer(
     if not run.is_over() and not is_new:
         _reweight(windows, scaling, config)
     best = BestWeights(run.folder.path / "best.npz", network, max(evaluator.targets))
-    _fit(run, windows, held_out, evaluator, best)
+    _fit(run, windows, held_out, evaluator, best, callbacks)
 
     def evaluate():
         found = results or _choose_noise_scale(run, evaluator)
@@ -208,19 +212,20 @@ def train_decision_transformer(
     return run
 
 
-def _fit(run, windows, held_out, evaluator, best):
+def _fit(run, windows, held_out, evaluator, best, callbacks):
     config, network, scaling = run.config, run.model, evaluator.policy.scaling
 
     def progress(step):
-        if evaluator.envs and config.evaluate_every and step % config.evaluate_every == 0:
-            return evaluate_progress(evaluator, best, config)
-        return {}
+        before = int(run.log.rows[-1]["step"]) if run.log.rows else 0
+        is_due = passes(before, step, config.evaluate_every)
+        return evaluate_progress(evaluator, best, config) if is_due and evaluator.envs else {}
 
     action, length = output(network), network.context_length
     run.fit(
         windows.dataset(config.batch_size, scaling, config.seed, run.step, action),
         validation_data=validation_windows(held_out, scaling, length, output=action),
         measure=progress,
+        callbacks=callbacks,
     )
 
 
@@ -246,7 +251,23 @@ def _open_run(data, network, scaling, config, replicas):
         checkpoint_every=config.checkpoint_every,
         identity=dataset_fingerprint(data, scaling),
         replicas=replicas,
+        setup=describe_data(data, scaling),
     )
+
+
+def describe_data(data: OfflineData, scaling: Scaling) -> dict[str, str]:
+    """Return what a run prints at its start about its data and the environment."""
+    returns = data.returns()
+    setup = {
+        "data": f"{data.name}, {len(returns):,} episodes, returns {returns.min():.4g} to "
+        f"{returns.max():.4g}",
+        "preprocessing": f"states of size {scaling.state_size}",
+        "environment": data.environment if data.make_env else "none, so no evaluation",
+    }
+    if data.make_env:
+        with contextlib.closing(data.make_env()) as env:
+            setup |= describe_env(env)
+    return setup
 
 
 def make_windows(
@@ -320,7 +341,7 @@ def evaluate_progress(
     """Play episodes with the largest target, update the best weights and return metrics."""
     means = evaluator.means(max(evaluator.targets), PROGRESS_SEED, config.progress_episodes)
     best.update(means["return"])
-    return {"eval/return": means["return"], "eval/length": means["length"]}
+    return {"eval/return": means["return"], "eval/episode_length": means["length"]}
 
 
 def _chosen_noise_scale(run):

@@ -35,7 +35,7 @@ class Episode:
 
     Raises:
         InvalidInput: if the episode is empty, if the lengths do not match, or if a value is not a
-            number or not finite in float32.
+            number or not finite in float32, or if the sum of the absolute rewards is not.
 
     Example:
         >>> episode = Episode(np.zeros((3, 4)), [0, 1], [1.0, 1.0], True, truncated=False)
@@ -65,6 +65,7 @@ class Episode:
             )
         if self.rewards.ndim != 1:
             raise InvalidInput(f"rewards must be (T,); received the shape {self.rewards.shape}")
+        finite("the sum of absolute rewards", np.abs(self.rewards).sum(keepdims=True, dtype=float))
 
     def __len__(self) -> int:
         return len(self.rewards)

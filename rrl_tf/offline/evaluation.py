@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from rrl_tf import viz
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import finite, number_from
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
 from rrl_tf.offline.episodes import OfflineData
@@ -35,6 +36,8 @@ WEIGHTS = {
     "best": "best weights",
 }
 """Dict key of the summary -> label of the weights in texts and figures."""
+MIN_RANK_CORRELATION = 0.7
+"""Smallest rank correlation of targets and returns at which the returns follow their targets."""
 
 
 def default_targets(returns: np.ndarray) -> tuple[float, ...]:
@@ -219,7 +222,7 @@ class BestWeights:
         kept_target: target return of the score of the stored weights.
 
     Raises:
-        InvalidInput: if the file cannot be read.
+        InvalidInput: if the file cannot be read, or its score is not finite.
 
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
@@ -238,10 +241,16 @@ class BestWeights:
         if self.exists():
             kept = self._read()
             self.kept_target = float(kept["target"])
-            self.score = float(kept["score"]) if self.kept_target == target else -np.inf
+            score = float(finite(f"the score in {self.file}", kept["score"]))
+            self.score = score if self.kept_target == target else -np.inf
 
     def update(self, score: float) -> None:
-        """Store the current weights if their score is at least the best score."""
+        """Store the current weights if their score is at least the best score.
+
+        Raises:
+            InvalidInput: if the score is not finite.
+        """
+        finite("`score`", np.asarray(score))
         if score >= self.score:
             self.score, self.kept_target = score, self._target
             kept = {f"arr_{i}": weights for i, weights in enumerate(self.model.get_weights())}
@@ -331,6 +340,43 @@ def action_error_by_return(
     return {f"quarter_{i}": float(part.mean()) for i, part in enumerate(quarters, start=1)}
 
 
+def target_following(table: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return how well the returns of a policy follow their target returns.
+
+    Args:
+        table: dict target return -> dict with the `"return"`, as from `ReturnEvaluator.table`.
+
+    Returns:
+        Empty dict if there are fewer than three targets. Otherwise a dict of
+
+        - `"rank_correlation"`: Spearman's rank correlation of targets and returns, or 0 if all
+          returns are equal;
+        - `"mean_error"`: mean absolute difference of target and return;
+        - `"constant_error"`: the smallest mean error of a policy that ignores its target;
+        - `"followed"`: whether the correlation is at least `MIN_RANK_CORRELATION` and the mean
+          error is smaller than `"constant_error"`.
+
+    Example:
+        >>> target_following({"0": {"return": 1.0}, "5": {"return": 4.0}, "9": {"return": 9.0}})
+        {'rank_correlation': 1.0, 'mean_error': 0.667, 'constant_error': 3.0, 'followed': True}
+    """
+    if len(table) < 3:
+        return {}
+    targets = np.array([float(target) for target in table])
+    returns = np.array([row["return"] for row in table.values()])
+    # Ranks relative to their mean, times two; equal values have the same rank.
+    ranks, others = (np.sign(x[:, None] - x).sum(axis=1) for x in (targets, returns))
+    found = {
+        "rank_correlation": ranks @ others / (np.linalg.norm(ranks) * np.linalg.norm(others) or 1),
+        "mean_error": np.abs(returns - targets).mean(),
+        "constant_error": np.abs(np.median(targets) - targets).mean(),
+    }
+    rounded = {name: float(f"{value:.3g}") for name, value in found.items()}
+    is_ordered = rounded["rank_correlation"] >= MIN_RANK_CORRELATION
+    is_close = rounded["mean_error"] < rounded["constant_error"]
+    return {**rounded, "followed": is_ordered and is_close}
+
+
 def finish(
     run: Run,
     data: OfflineData,
@@ -369,14 +415,27 @@ def finish(
         for table in (summary.get(name, {}) for name in WEIGHTS if data.reference_returns):
             for row in table.values():
                 row["d4rl_score"] = data.score(row["return"])
+        following = summary["target_following"] = target_following(summary["last"])
+        scalars = {f"return_target_{name}": row["return"] for name, row in summary["last"].items()}
+        scalars |= {f"target_{name}": value for name, value in following.items()}
+        run.log.write(run.step, {f"eval/{name}": float(x) for name, x in scalars.items()})
         figure = _returns_figure(summary)
         run.log.image(run.step, "targets", viz.figure_to_image(figure))
         written.append(viz.save_figure(figure, run.folder.figures / "targets.png"))
     else:
         earlier = run.folder.evaluation(run.step)
-        summary |= {name: earlier[name] for name in WEIGHTS if name in earlier}
+        summary |= {
+            name: earlier[name] for name in (*WEIGHTS, "target_following") if name in earlier
+        }
     written.append(_export(run, data, evaluator.policy, summary))
-    run.finish(summary, format_summary(summary), written)
+    labels = {name: f"target return, {label}" for name, label in WEIGHTS.items()}
+    run.finish(summary, format_summary(summary), written, labels=labels)
+    if not summary.get("target_following", {}).get("followed", True):
+        warnings.warn(
+            "the returns of the policy do not follow its target returns; record policies of "
+            "different skill, train longer, or use the preset `fast`",
+            stacklevel=2,
+        )
 
 
 def _export(
@@ -416,9 +475,16 @@ def format_summary(summary: Mapping[str, Any]) -> str:
         f"{summary['data']}: mean return {_digits(recorded['mean'])}, best "
         f"{_digits(recorded['max'])}; action error by return, low to high: {errors}"
     ]
+    if following := summary.get("target_following"):
+        verb = "follow" if following["followed"] else "do not follow"
+        lines.append(
+            f"returns {verb} their targets: rank correlation {following['rank_correlation']:.2f}, "
+            f"mean error {_digits(following['mean_error'])}; the best constant return has "
+            f"{_digits(following['constant_error'])}"
+        )
     if "chosen_noise" in summary:
         tried = ", ".join(f"{k}: {_digits(v)}" for k, v in summary["noise_scales"].items())
-        lines.append(f"  noise scale {summary['chosen_noise']:g}; returns of all scales: {tried}")
+        lines.append(f"noise scale {summary['chosen_noise']:g}; returns of all scales: {tried}")
     for name, label in WEIGHTS.items():
         for target, row in summary.get(name, {}).items():
             extra = [f", {key} {row[key]:.3g}" for key in ("success", "d4rl_score") if key in row]

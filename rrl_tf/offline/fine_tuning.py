@@ -11,6 +11,7 @@ Example:
     >>> training = DecisionTransformerConfig(evaluation_episodes=2, progress_episodes=1)
     >>> config = FineTuningConfig(name="mine-fine-tuned", steps=10, episodes=2)
     >>> run = fine_tune(data, network, scaling, training, config)  # doctest: +ELLIPSIS
+    data ...
     step 10: mine: mean return 3, best 3; ...
 """
 
@@ -30,6 +31,7 @@ from rrl_tf.offline.decision_transformer import (
     DecisionTransformerConfig,
     compile_network,
     dataset_fingerprint,
+    describe_data,
     evaluate_progress,
     make_windows,
     output,
@@ -54,10 +56,11 @@ from rrl_tf.training.config import (
     require_not_negative,
     require_positive,
 )
-from rrl_tf.training.fit import model_state, set_model_state
-from rrl_tf.training.run import Run
+from rrl_tf.training.fit import model_state, passes, set_model_state
+from rrl_tf.training.run import LogCallback, Run
 from rrl_tf.training.run_folder import checksum
 from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
+from rrl_tf.training.summary import describe_network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +166,7 @@ def fine_tune(
     scaling: Scaling,
     training: DecisionTransformerConfig,
     config: FineTuningConfig,
+    callbacks: Iterable[LogCallback] = (),
 ) -> Run:
     """Fine-tune a trained policy with episodes that it plays in its environment.
 
@@ -184,6 +188,8 @@ def fine_tune(
         training: configuration that the network was trained with. It sets the windows, the batches
             and the evaluation.
         config: hyper-parameters and run folder of the fine-tuning.
+        callbacks: functions `callback(step, metrics)` that are called after every log entry. If one
+            returns True, training stops, and the policy is evaluated and exported.
 
     Returns:
         The run.
@@ -206,15 +212,19 @@ def fine_tune(
         return run
     evaluator = ReturnEvaluator(TrajectoryPolicy(network, scaling), envs, [target])
     best = BestWeights(run.folder.path / "best.npz", network, target)
+    callbacks = tuple(callbacks)
+    stops: list[bool | None] = []
     with (
         translate_xla_errors(),
         GracefulShutdown() as shutdown,
         tqdm(total=run.steps, initial=tuning.step, unit="step") as bar,
     ):
-        while not (run.is_over() or shutdown.requested()):
+        while not (run.is_over() or shutdown.requested() or any(stops)):
             metrics = tuning.run_round(
                 functools.partial(evaluate_progress, evaluator, best, training)
             )
+            run.keep_best(network)
+            stops = [callback(tuning.step, metrics) for callback in callbacks]
             bar.update(tuning.step - bar.n)
             bar.set_postfix({"return": f"{metrics['rollout/return']:.4g}"})
     tuning.finish(evaluator, best)
@@ -270,6 +280,7 @@ class _FineTuning:
                 "training": {name: settings[name] for name in settings if name not in ignored},
             },
             restore=self._restore,
+            setup={**describe_data(data, scaling), "network": describe_network(network)},
         )
         self.first = BestWeights(self.run.folder.path / "first.npz", network)
         if not self.step:
@@ -294,8 +305,7 @@ class _FineTuning:
         earlier, begin = self.step, time.perf_counter()
         metrics = self._play()
         metrics |= self._learn(self.step - earlier)
-        every = self.config.evaluate_every
-        if every and self.step // every > earlier // every:
+        if passes(earlier, self.step, self.config.evaluate_every):
             metrics |= evaluate()
         seconds = time.perf_counter() - begin
         metrics["time/steps_per_second"] = (self.step - earlier) / seconds

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from rrl_tf._arguments import one_of
+from rrl_tf._arguments import finite, one_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import OfflineData
 
@@ -37,7 +37,8 @@ class Scaling:
         target_return: default target return, or None.
 
     Raises:
-        InvalidInput: if `return_scale` is not positive and finite, or the condition is unknown.
+        InvalidInput: if `return_scale` is not positive and finite, another number is not finite, or
+            the condition is unknown.
 
     Example:
         >>> scaling = Scaling.of(load_episodes("minari:doorkey/mixed-v0"))  # doctest: +SKIP
@@ -59,6 +60,9 @@ class Scaling:
             raise InvalidInput(
                 f"`return_scale` must be positive and finite; received {self.return_scale}"
             )
+        for name in ("state_offset", "state_factor", "action_low", "action_high", "target_return"):
+            if (value := getattr(self, name)) is not None:
+                finite(f"`{name}`", np.asarray(value))
 
     @classmethod
     def of(

@@ -11,10 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf._arguments import array_of, finite, number_from, random_generator
-from rrl_tf.envs.checks import CheckedEnv
+from rrl_tf.envs.checks import ArrayCheck, CheckedEnv
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.windows import LastSteps
+
+_REWARD = ArrayCheck("the reward", (), "float64", any_shape=True)
 
 
 class TrajectoryPolicy:
@@ -78,7 +80,8 @@ class TrajectoryPolicy:
         self._steps = LastSteps(
             targets, model.context_length, model.action_size, self.scaling.condition
         )
-        self._shape: tuple[int, ...] | None = None  # of an observation, known from the first step
+        self._observation_check: ArrayCheck | None = None
+        self._count = 0
 
     def act(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> np.ndarray:
         """Return the actions of the next step.
@@ -92,15 +95,19 @@ class TrajectoryPolicy:
             `(E,)`, or `(E, A)` with the dtype of integer bounds, otherwise float32.
 
         Raises:
-            InvalidInput: if `begin` was not called, or if the number of observations or rewards is
-                not the number of running episodes. The policy is then unchanged.
+            InvalidInput: if `begin` was not called; if the number of observations or rewards is not
+                the number of running episodes; or if a value is not finite, or has another shape or
+                dtype than in the first step. The policy is then unchanged.
         """
-        steps, observations = self._started(), np.asarray(observations)
-        self._check_shapes(len(steps), observations, rewards)
+        steps = self._started()
+        check = self._observation_check or self._check_of(observations)
+        observations = check.batch(observations, len(steps), self._place)
+        if self._count and self.scaling.condition == "return_to_go":
+            rewards = _REWARD.batch(rewards, len(steps), self._place)
         steps.add(observations, rewards)
         actions = self._act(steps.window(), self._noise(len(observations))).numpy()
         steps.choose(actions)
-        self._shape = observations.shape[1:]
+        self._observation_check, self._count = check, self._count + 1
         low = self.scaling.action_low
         if low is not None and np.asarray(low).dtype.kind in "iu":
             return actions.astype(low.dtype)
@@ -118,22 +125,18 @@ class TrajectoryPolicy:
             )
         return self._steps
 
-    def _check_shapes(self, count, observations, rewards):
-        """Check the shapes but not the values, because a step takes only half a millisecond."""
-        shape = self._shape or observations.shape[1:]
-        if self._shape is None and self.scaling.preprocessor is None:
-            shape = (self.scaling.state_size,)
-        if observations.shape != (count, *shape):
-            raise InvalidInput(
-                f"observations must be {(count, *shape)}, one per running episode; received the "
-                f"shape {observations.shape}"
+    def _check_of(self, observations):
+        """Return the check of raw observations like those of the first step."""
+        numbers = array_of("observations", observations, "float64")
+        dtype = np.asarray(observations).dtype
+        if self.scaling.preprocessor is None:  # vectors of integers are scaled like floats
+            return ArrayCheck(
+                "the observation", (self.scaling.state_size,), np.result_type(dtype, "float32")
             )
-        reads_rewards = self._shape is not None and self.scaling.condition == "return_to_go"
-        if reads_rewards and np.shape(rewards) != (count,):
-            raise InvalidInput(
-                f"rewards must be ({count},), one per running episode; received "
-                f"{reprlib.repr(rewards)}"
-            )
+        return ArrayCheck("the observation", numbers.shape[1:], dtype)
+
+    def _place(self, i):
+        return f"episode {i} of the running ones in step {self._count}"
 
     def _noise(self, count):
         """Return the noise to add to predictions.

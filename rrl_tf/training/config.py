@@ -5,22 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from typing import Any, Literal, get_args
-
-import keras
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.loggers import LoggerName
-from rrl_tf.training.optimizers import (
-    OptimizerName,
-    Schedule,
-    learning_rate_schedule,
-    make_optimizer,
-)
+from rrl_tf.training.names import ClusterKind, LoggerName, OptimizerName, Schedule
 
-ClusterKind = Literal["tf_config", "slurm"]
-
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
 
 MUTABLE = {"role": "mutable"}
 """Metadata of a field that may change when a run resumes, such as the number of steps.
@@ -66,6 +58,9 @@ class RunConfig:
     )
     """Loggers to use. `metrics.csv` is always written, because a run resumes from it; select
     `csv` alone to turn TensorBoard off."""
+    keep_best: bool = dataclasses.field(default=False, metadata=MUTABLE)
+    """Also keep the weights of the best evaluation, as `checkpoints/best-STEP.keras`. All results
+    are of the last weights."""
     profile: bool = dataclasses.field(default=False, metadata=MUTABLE)
     """Record a profile of up to 20 training steps for TensorBoard."""
     devices: int = dataclasses.field(default=1, metadata=MUTABLE)
@@ -143,6 +138,8 @@ class FitConfig(RunConfig):
 
     def optimizer_options(self, steps: int) -> dict[str, Any]:
         """Return the keyword arguments of a Keras optimizer for a run of `steps` steps."""
+        from rrl_tf.training.optimizers import learning_rate_schedule
+
         rate = learning_rate_schedule(
             self.schedule, self.learning_rate, steps, self.warmup_steps, self.learning_rate_end
         )
@@ -163,24 +160,25 @@ class SupervisedConfig(FitConfig):
     """Optimizer. Muon orthogonalizes the momentum of weight matrices and updates all other weights
     like Adam."""
     steps: int = 1000
-    """Number of updates; a multiple of `log_every`."""
+    """Number of updates."""
     batch_size: int = 32
     """Examples per update, over all devices."""
     log_every: int = 50
-    """Number of steps between log entries; must divide `steps`."""
+    """Number of steps between log entries. Checkpoints and figures wait for the next entry."""
     checkpoint_every: int = 100
-    """Number of steps between checkpoints; a multiple of `log_every`."""
+    """Number of steps between checkpoints."""
     draw_every: int = dataclasses.field(default=500, metadata=MUTABLE)
-    """Number of steps between figures in TensorBoard; a multiple of `log_every`."""
+    """Number of steps between figures in TensorBoard."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "steps", "batch_size", "log_every", "checkpoint_every", "draw_every")
-        require_multiple(self, ("steps", "checkpoint_every", "draw_every"), "log_every")
         self.optimizer_options(self.steps)  # raises if the schedule has no steps left
 
     def make_optimizer(self) -> keras.optimizers.Optimizer:
         """Return a new optimizer whose schedule covers the whole run."""
+        from rrl_tf.training.optimizers import make_optimizer
+
         return make_optimizer(self.optimizer, **self.optimizer_options(self.steps))
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import pathlib
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,7 +22,8 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.config import ClusterKind, RunConfig
+from rrl_tf.training.config import RunConfig
+from rrl_tf.training.names import ClusterKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +122,15 @@ class Replicas:
         self.count: int = 1 if strategy is None else strategy.num_replicas_in_sync
         self.hosts = 1 if cluster is None else cluster.size
         self.is_chief = cluster is None or cluster.is_chief
+
+    def __str__(self) -> str:
+        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+        details = [
+            tf.config.experimental.get_device_details(gpu).get("device_name", "")
+            for gpu in tf.config.list_physical_devices("GPU")[:1]
+        ]
+        names = [f"{self.count} {kind}", *details, f"{os.cpu_count()} CPU cores"]
+        return ", ".join(names) + (f" each, {self.hosts} hosts" if self.hosts > 1 else "")
 
     def spread(
         self,
@@ -368,3 +380,22 @@ def _require_devices(wanted, found, kind):
             f"`devices` must be at most {found}, the number of {kind} devices on this host{hint}; "
             f"received {wanted}"
         )
+
+
+def cpu() -> tuple[str, set[str]]:
+    """Return name and instruction sets of the CPU, no sets where /proc/cpuinfo is missing."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown CPU", set()
+    fields = {
+        name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
+    return fields.get("model name", platform.machine()), set(fields.get("flags", "").split())
+
+
+def hardware() -> str:
+    """Return the names of the CPU and the GPUs of this process, such as `Xeon, 2 cores`."""
+    gpus = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+    names = [gpu.get("device_name", "GPU") for gpu in gpus]
+    return ", ".join([f"{cpu()[0]}, {os.cpu_count()} cores", *names])

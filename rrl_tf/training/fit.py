@@ -42,6 +42,7 @@ from rrl_tf.training.optimizers import limit_loss_scale
 from rrl_tf.training.profiling import WARM_UP, Profile
 from rrl_tf.training.run import Run
 from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
+from rrl_tf.training.summary import describe_network
 
 Logs: TypeAlias = dict[str, Any] | None
 
@@ -56,24 +57,28 @@ class FitRun(Run):
         config: `RunConfig`.
         model: compiled and built `keras.Model`; its weights are replaced if there is a checkpoint.
         steps: number of batches in the whole run.
-        steps_per_epoch: number of batches between log entries; must divide `steps`.
-        checkpoint_every: number of batches between checkpoints, a multiple of `steps_per_epoch`;
-            by default `steps_per_epoch`. The last step is always saved.
-        **options: `identity`, `stop` and `replicas` of `Run`.
+        steps_per_epoch: number of batches between log entries. If it does not divide `steps`, the
+            last epoch is shorter.
+        checkpoint_every: number of batches between checkpoints, which are saved with the next log
+            entry; by default `steps_per_epoch`. The last step is always saved.
+        **options: `identity`, `stop`, `replicas` and `setup` of `Run`.
 
     Attributes:
         model: the model.
 
     Raises:
-        InvalidInput: if the model is not built, an interval does not divide evenly, the folder
-            contains another run, or its checkpoint belongs to another model.
+        InvalidInput: if the model is not built, the folder contains another run, or its checkpoint
+            belongs to another model.
 
     Example:
         >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
-        >>> run = FitRun(RunConfig(name="first"), model, steps=4, steps_per_epoch=2)
+        >>> config = RunConfig(name="first")
+        >>> run = FitRun(config, model, steps=4, steps_per_epoch=2)  # doctest: +ELLIPSIS
+        network     Sequential ..., 3 parameters
+        device ...
         >>> run.fit(tf.data.Dataset.from_tensors((tf.ones((8, 2)), tf.ones((8, 1)))).repeat())
-        >>> FitRun(RunConfig(name="first"), model, steps=4, steps_per_epoch=2)
+        >>> run  # the same call of `FitRun` resumes the run
         FitRun('runs/first', step=4, steps=4)
     """
 
@@ -88,18 +93,13 @@ class FitRun(Run):
         **options: Any,
     ) -> None:
         self._checkpoint_every = checkpoint_every or steps_per_epoch
-        if steps % steps_per_epoch or self._checkpoint_every % steps_per_epoch:
-            raise InvalidInput(
-                "`steps` and `checkpoint_every` must be multiples of "
-                f"`steps_per_epoch`={steps_per_epoch}; received {steps} and "
-                f"{self._checkpoint_every}"
-            )
         if not model.built:
             raise InvalidInput(f"`model` must be built; received {model.name!r} without weights")
         model.optimizer.build(model.trainable_variables)
         model.train_step = functools.partial(train_step, model)
         self.model, self._steps_per_epoch = model, steps_per_epoch
-        super().__init__(config, steps, restore=self._restore, **options)
+        setup = {**options.pop("setup", {}), "network": describe_network(model)}
+        super().__init__(config, steps, restore=self._restore, setup=setup, **options)
 
     def _restore(self, step, state):
         set_model_state(self.model, state["variables"])
@@ -145,11 +145,11 @@ class FitRun(Run):
             is_sized = isinstance(data, keras.utils.PyDataset)
             self.model.fit(
                 data,
-                initial_epoch=self._epochs(self.step),
-                epochs=self._epochs(self.steps),
+                initial_epoch=self._first_epoch,
+                epochs=self._last_epoch,
                 steps_per_epoch=None if is_sized else self._steps_per_epoch,
                 callbacks=[
-                    LogMetrics(self.log, measure),
+                    LogMetrics(self.log, measure, self.step),
                     *callbacks,
                     *self._profile(),
                     self._progress_bar(),
@@ -166,16 +166,21 @@ class FitRun(Run):
 
     def _progress_bar(self) -> keras.callbacks.Callback:
         return TqdmCallback(
-            self._epochs(self.steps),
+            self._last_epoch,
             verbose=0,
             tqdm_class=tqdm,
-            initial=self._epochs(self.step),
+            initial=self._first_epoch,
             mininterval=0.5,
             disable=not self.replicas.is_chief,
         )
 
-    def _epochs(self, steps):
-        return steps // self._steps_per_epoch
+    @property
+    def _first_epoch(self) -> int:
+        return self.step // self._steps_per_epoch
+
+    @property
+    def _last_epoch(self) -> int:
+        return self._first_epoch + -(-(self.steps - self.step) // self._steps_per_epoch)
 
 
 class _StopAndSave(keras.callbacks.Callback):
@@ -184,15 +189,22 @@ class _StopAndSave(keras.callbacks.Callback):
     def __init__(self, run: FitRun, every: int, shutdown: GracefulShutdown) -> None:
         super().__init__()
         self._run, self._every, self._shutdown = run, every, shutdown
+        self._left = run.steps - run.step
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        self._left -= 1
+        if self._left == 0:  # perhaps in the middle of an epoch
+            self.model.stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        step = _step(self, epoch)
+        step = self._run.steps - self._left
         if self._shutdown.requested() or self._run.replicas.any(self._run.is_over(step)):
             self.model.stop_training = True
-        if self.model.stop_training or step % self._every == 0:
+        if self.model.stop_training or passes(self._run.step, step, self._every):
             arrays = model_state(self.model)
             require_finite(step, arrays)
             self._run.save(step, {"variables": arrays}, self.model)
+        self._run.keep_best(self.model)
 
 
 class LogMetrics(keras.callbacks.Callback):
@@ -205,6 +217,7 @@ class LogMetrics(keras.callbacks.Callback):
     Args:
         log: `MetricsLog`.
         measure: function of the step that returns further metrics for the entry.
+        first_step: number of batches before this call of `fit`.
 
     Raises:
         InvalidInput: if the loss of an epoch is not finite; nothing is written for that epoch.
@@ -220,16 +233,25 @@ class LogMetrics(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, log: MetricsLog, measure: Callable[[int], Mapping[str, float]] | None = None
+        self,
+        log: MetricsLog,
+        measure: Callable[[int], Mapping[str, float]] | None = None,
+        first_step: int = 0,
     ) -> None:
         super().__init__()
         self._log, self._measure = log, measure or (lambda step: {})
+        # The optimizer's counter is smaller if loss scaling has skipped updates.
+        self._step = first_step
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._start, self._start_cpu = time.perf_counter(), time.process_time()
+        self._first_step = self._step
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        self._step += 1
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        step = _step(self, epoch)
+        step = self._step
         metrics = {_log_key(name): float(value) for name, value in (logs or {}).items()}
         losses = ("train/loss", "eval/loss")
         require_finite(step, {name: metrics[name] for name in losses if name in metrics})
@@ -238,7 +260,7 @@ class LogMetrics(keras.callbacks.Callback):
         metrics["train/learning_rate"] = float(self.model.optimizer.learning_rate)
         metrics["time/epoch"] = seconds
         metrics["time/epoch_cpu"] = time.process_time() - self._start_cpu
-        metrics["time/steps_per_second"] = self.params["steps"] / seconds
+        metrics["time/steps_per_second"] = (step - self._first_step) / seconds
         self._log.write(step, metrics)
 
 
@@ -246,9 +268,9 @@ class LogFigures(keras.callbacks.Callback):
     """Logs figures of the model, such as its attention, at regular steps.
 
     Args:
-        log: `MetricsLog`.
+        log: `MetricsLog` to which a `LogMetrics` before this callback writes the entries.
         draw: function of the model that returns a dict name → `matplotlib.figure.Figure`.
-        every: number of steps between figures, a multiple of the steps per epoch.
+        every: number of steps between figures, which are drawn with the next log entry.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(1)])
@@ -256,8 +278,9 @@ class LogFigures(keras.callbacks.Callback):
         >>> def draw(model):
         ...     bias = float(model.get_weights()[1][0])
         ...     return {"bias": viz.learning_curves({"bias": ([0, 1], [[0, bias]])}, "bias")}
-        >>> figures = LogFigures(MetricsLog("runs/drawn"), draw, every=1)
-        >>> _ = model.fit(np.ones((8, 2)), np.ones((8, 1)), verbose=0, callbacks=[figures])
+        >>> log = MetricsLog("runs/drawn")
+        >>> callbacks = [LogMetrics(log), LogFigures(log, draw, every=1)]
+        >>> _ = model.fit(np.ones((8, 2)), np.ones((8, 1)), verbose=0, callbacks=callbacks)
     """
 
     def __init__(
@@ -267,18 +290,20 @@ class LogFigures(keras.callbacks.Callback):
         self._log, self._draw, self._every = log, draw, every
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        step = _step(self, epoch)
-        if step % self._every == 0:
+        before, step = ([0] + [int(row["step"]) for row in self._log.rows])[-2:]
+        if passes(before, step, self._every):
             for name, figure in self._draw(self.model).items():
                 self._log.image(step, name, viz.figure_to_image(figure))
 
 
-def _step(callback, epoch):
-    """Return the number of batches until the end of an epoch.
+def passes(before: int, step: int, every: int) -> bool:
+    """Return whether a multiple of `every` is more than `before` and at most `step`.
 
-    The optimizer's counter is smaller if loss scaling has skipped updates.
+    Example:
+        >>> passes(90, 105, every=50), passes(90, 95, every=50), passes(90, 105, every=0)
+        (True, False, False)
     """
-    return (epoch + 1) * callback.params["steps"]
+    return every > 0 and step // every > before // every
 
 
 def _log_key(name):

@@ -12,7 +12,7 @@ import os
 import pathlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,8 +20,6 @@ from PIL import Image
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.run_folder import atomic_file
-
-LoggerName: TypeAlias = Literal["csv", "tensorboard"]
 
 
 class Logger:
@@ -140,7 +138,7 @@ class MetricsLog:
         self.loggers: list[Logger] = list(default)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a log entry.
+        """Add a log entry, or add metrics to the last entry if it has the same step.
 
         Args:
             step: number of environment steps or updates so far.
@@ -150,7 +148,12 @@ class MetricsLog:
             InvalidInput: if a metric is not a number; nothing is written.
         """
         cells = {name: _rounded(name, value) for name, value in metrics.items()}
-        rows = [*self.rows, {"step": step, **cells}]
+        *earlier, last = self.rows or [{"step": step}]
+        rows = (
+            [*earlier, last | cells]
+            if last["step"] == step
+            else [*self.rows, {"step": step, **cells}]
+        )
         names = list(dict.fromkeys(name for row in rows for name in row))
         with atomic_file(self._file) as draft, draft.open("w", newline="") as file:
             table = csv.DictWriter(file, names, lineterminator="\n")

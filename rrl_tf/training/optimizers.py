@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import keras
 from keras import ops
@@ -11,8 +11,7 @@ from keras.optimizers import schedules
 
 from rrl_tf._arguments import integer, number_from, one_of, positive_int
 from rrl_tf.errors import InvalidInput
-
-Schedule = Literal["constant", "cosine"]
+from rrl_tf.training.names import OptimizerName, Schedule
 
 
 def learning_rate_schedule(
@@ -112,9 +111,6 @@ class LinearDecay(schedules.LearningRateSchedule):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments."""
         return {"start": self.start, "end": self.end, "updates": self.updates, "hold": self.hold}
-
-
-OptimizerName = Literal["muon", "adam"]
 
 
 class _OneLearningRate:

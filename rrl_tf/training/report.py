@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import html
 import io
 import pathlib
@@ -11,13 +12,47 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
+from PIL import Image
 
+import rrl_tf
 from rrl_tf import viz
+from rrl_tf.training.devices import hardware
 from rrl_tf.training.run_folder import RunFolder, atomic_file, flatten
 
 CURVES = 8
 """Maximum number of learning curves in a report; evaluation metrics come first."""
+_CURVE_INCHES = 4.6, 2.3  # fills a column of the page, so that the text keeps its size
+
+MEANINGS = {
+    "rollout/success": "fraction of the last 100 training episodes that succeed",
+    "rollout/return": "mean return of the last training episodes",
+    "rollout/length": "mean length of the last training episodes",
+    "train/loss": "loss on training batches",
+    "train/accuracy": "fraction of correct answers on training batches",
+    "train/q_mean": "mean Q value",
+    "train/gradient_norm": "norm of the gradient before clipping",
+    "train/epsilon": "probability of a random action",
+    "train/updates": "gradient steps so far",
+    "train/learning_rate": "learning rate of the optimizer",
+    "eval/success": "fraction of evaluation episodes that succeed with greedy actions",
+    "eval/return": "mean return of the evaluation episodes",
+    "eval/episode_length": "mean length of the evaluation episodes",
+    "eval/solved_length": "mean length of the evaluation episodes that succeed",
+    "eval/success_epsilon_0.05": "fraction that succeeds with 5 % random actions",
+    "eval/return_epsilon_0.05": "mean return with 5 % random actions",
+    "eval/loops": "fraction of greedy episodes that return to an earlier state",
+    "eval/level": "number of the curriculum level that was evaluated",
+    "eval/loss": "loss on held-out data",
+    "eval/accuracy": "fraction of correct answers on held-out data",
+    "time/steps_per_second": "training steps per second",
+    "time/cpu_minutes": "CPU time of the run so far",
+    "time/epoch": "wall-clock seconds since the previous entry",
+    "time/epoch_cpu": "CPU seconds since the previous entry",
+}
+"""Name of a metric -> its meaning in a caption. docs/how_to/log.md describes all metrics."""
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -32,7 +67,8 @@ h1 {{ font-size: 1.5rem; }}
 h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
 table {{ border-collapse: collapse; font-size: .875rem; }}
 td, th {{ text-align: left; padding: .2rem 1rem .2rem 0; vertical-align: top; }}
-td:last-child {{ font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }}
+td {{ font-variant-numeric: tabular-nums; }}
+td:last-child {{ overflow-wrap: anywhere; }}
 pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
 pre {{ padding: .75rem; border: 1px solid #8886; border-radius: .4rem; }}
 figure {{ margin: 0 0 1rem; }}
@@ -43,6 +79,7 @@ figcaption {{ font-size: .875rem; opacity: .75; }}
 </style>
 <h1>{title}</h1>
 <p>{sentence}</p>
+{about}
 <h2>Outcome</h2>
 {outcome}
 <h2>Pictures</h2>
@@ -51,6 +88,7 @@ figcaption {{ font-size: .875rem; opacity: .75; }}
 <div class="curves">
 {curves}
 </div>
+{constant}
 <h2>Next steps</h2>
 <pre>{commands}</pre>
 <h2>Settings</h2>
@@ -65,15 +103,23 @@ def write_report(
     summary: Mapping[str, Any],
     settings: Mapping[str, Any],
     rows: Sequence[Mapping[str, float]],
+    *,
+    wall_time: str = "unknown",
+    labels: Mapping[str, str] | None = None,
 ) -> pathlib.Path:
     """Write a page with the results, figures, learning curves and settings of a run.
 
     Args:
         folder: the run folder, which contains the figures.
-        sentence: one-sentence summary of the results.
-        summary: results, a dict of numbers and nested dicts.
+        sentence: summary of the results. Lines that begin with a space are left out, because the
+            tables show the same numbers.
+        summary: results, a dict of numbers and nested dicts. An entry that is a dict of dicts
+            becomes a separate table with one row per inner dict.
         settings: the run's configuration.
         rows: entries of the run's log.
+        wall_time: wall-clock time of the run.
+        labels: dict name of such an entry → title of the first column of its table; by default the
+            name.
 
     Returns:
         Path of the page.
@@ -85,15 +131,19 @@ def write_report(
         PosixPath('runs/mine/report.html')
     """
     files = sorted(path for path in folder.figures.glob("*") if path.suffix in (".png", ".gif"))
-    pictures = [
-        _figure(path.read_bytes(), path.suffix[1:], path.stem.replace("_", " ")) for path in files
-    ]
+    lines = [html.escape(line) for line in sentence.splitlines() if not line.startswith(" ")]
+    metrics = _metrics(rows)
+    changing = [name for name, (_, values) in metrics.items() if np.ptp(values)]
+    constant = [f"{name} {metrics[name][1, 0]:g}" for name in metrics if name not in changing]
+    curves = [_curve(name, *metrics[name]) for name in changing[:CURVES]]
     text = _PAGE.format(
         title=html.escape(folder.path.name),
-        sentence=html.escape(sentence).replace("\n", "<br>"),
-        outcome=_table(summary),
-        pictures="\n".join(pictures) or "<p>No pictures.</p>",
-        curves="\n".join(_curves(rows)) or "<p>No metric has two values.</p>",
+        sentence="<br>".join(lines),
+        about=_table({**_about(), "wall time": wall_time}),
+        outcome=_outcome(summary, labels or {}),
+        pictures="\n".join(map(_picture, files)) or "<p>No pictures.</p>",
+        curves="\n".join(curves) or "<p>No metric has two different values.</p>",
+        constant=f"<p>Constant: {html.escape(', '.join(constant))}</p>" if constant else "",
         commands=html.escape("\n".join(_commands(folder))),
         settings=_table(settings),
     )
@@ -103,48 +153,97 @@ def write_report(
     return file
 
 
+def _about() -> dict[str, str]:
+    """Return when, with which versions, on which hardware and by which command a run finished."""
+    versions = {"rrl_tf": rrl_tf, "TensorFlow": tf, "Keras": keras}
+    return {
+        "finished": f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
+        "command": _command() or "none; trained from Python",
+        "versions": ", ".join(f"{name} {each.__version__}" for name, each in versions.items()),
+        "hardware": hardware(),
+    }
+
+
+def _outcome(summary: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    """Return a table of the results, and a table of each result that is a dict of dicts."""
+    tables = {
+        name: rows
+        for name, rows in summary.items()
+        if isinstance(rows, Mapping) and rows and all(isinstance(r, Mapping) for r in rows.values())
+    }
+    text = ""
+    for name, rows in tables.items():
+        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+        titles = [title.replace("_", " ") for title in (labels.get(name, name), *columns)]
+        lines = [
+            [key, *(_shown(row.get(each, "")) for each in columns)] for key, row in rows.items()
+        ]
+        text += f"<table>{_row(titles, 'th')}{''.join(map(_row, lines))}</table><br>"
+    return text + _table({name: value for name, value in summary.items() if name not in tables})
+
+
 def _table(values: Mapping[str, Any]) -> str:
     """Return an HTML table of nested dicts."""
     rows = ""
     for name, value in flatten(values).items():
-        shown = f"{value:.6g}" if isinstance(value, float) else str(value)
-        if value is None and name.startswith("first_"):
-            shown = "never"
-        rows += f"<tr><td>{html.escape(name)}</td><td>{html.escape(shown)}</td></tr>"
+        is_never = value is None and name.startswith("first_")
+        rows += _row([name, "never" if is_never else _shown(value)])
     return f"<table>{rows}</table>"
 
 
-def _figure(content: bytes, kind: str, caption: str) -> str:
-    caption = html.escape(caption)
+def _row(cells: Sequence[str], tag: str = "td") -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _picture(path: pathlib.Path) -> str:
+    """Return a picture, with the caption that its file contains."""
+    with Image.open(path) as image:
+        found = image.info.get("Description") or image.info.get("comment", b"").decode()
+    return _figure(path.read_bytes(), path.suffix[1:], path.stem.replace("_", " "), found)
+
+
+def _figure(content: bytes, kind: str, name: str, meaning: str) -> str:
+    name, meaning = html.escape(name), html.escape(meaning)
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-    return (
-        f'<figure><img src="{source}" alt="{caption}"><figcaption>{caption}</figcaption></figure>'
-    )
+    caption = f"<figcaption><b>{name}</b> {meaning}</figcaption>"
+    return f'<figure><img src="{source}" alt="{name}">{caption}</figure>'
 
 
-def _curves(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Yield plots of the evaluation metrics, then of other metrics that are not constant."""
+def _metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """Return points `(2, P)` of the metrics with at least two values, evaluation first."""
     groups = ("eval", "rollout", "train", "time")
     names = dict.fromkeys(name for row in rows for name in row if name.split("/")[0] in groups)
-    drawn = 0
-    for name in sorted(names, key=lambda name: groups.index(name.split("/")[0])):
-        points = [(row["step"], row[name]) for row in rows if np.isfinite(row.get(name, np.nan))]
-        if len(points) < 2 or drawn == CURVES:
-            continue
-        steps, values = np.array(points, "float64").T
-        if np.ptp(values) == 0 and not name.startswith("eval/"):
-            continue
-        drawn += 1
-        figure = viz.learning_curves({name: (steps, values[None])}, name, xlabel="step")
-        file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=80)
-        yield _figure(file.getvalue(), "png", name)
+    points = {
+        name: [(row["step"], row[name]) for row in rows if np.isfinite(row.get(name, np.nan))]
+        for name in sorted(names, key=lambda name: groups.index(name.split("/")[0]))
+    }
+    return {name: np.array(each, "float64").T for name, each in points.items() if len(each) > 1}
+
+
+def _curve(name: str, steps: np.ndarray, values: np.ndarray) -> str:
+    figure = viz.learning_curves({name: (steps, values[None])}, "", xlabel="step")
+    figure.legends.clear()  # the caption names the metric
+    figure.set_size_inches(_CURVE_INCHES)
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return _figure(file.getvalue(), "png", name, MEANINGS.get(name, ""))
+
+
+def _command() -> str:
+    """Return the command of this process, or an empty string in a notebook or a Python shell."""
+    program, *options = sys.orig_argv[1:] or [""]
+    if program == "-m":
+        return shlex.join(["python", "-m", *options])
+    name = pathlib.Path(program).name
+    return shlex.join([name, *options]) if name.startswith("rrl-") else ""
 
 
 def _commands(folder: RunFolder) -> Iterator[str]:
-    """Yield commands that resume the run, show its log and serve its export."""
-    if sys.orig_argv[1:2] == ["-m"]:  # a script, not a notebook
-        yield shlex.join(["python", *sys.orig_argv[1:]])
+    """Yield commands that show the log of the run and serve its export."""
     yield shlex.join(["python", "-m", "tensorboard.main", "--logdir", str(folder.path)])
     if folder.export.is_dir():
         options = [f"--model_name={folder.path.name}", f"--model_base_path={folder.export}"]

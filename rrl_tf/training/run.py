@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -14,6 +16,10 @@ from rrl_tf.training.devices import Replicas
 from rrl_tf.training.loggers import MetricsLog, TensorBoardLogger
 from rrl_tf.training.report import write_report
 from rrl_tf.training.run_folder import RunFolder, unpack_folder
+from rrl_tf.training.summary import MEASURES, evaluations, format_setup, hints
+
+LogCallback: TypeAlias = Callable[[int, Mapping[str, float]], "bool | None"]
+"""Function of the step and the metrics of a log entry. It may return True to stop the training."""
 
 
 class Run:
@@ -39,6 +45,8 @@ class Run:
         restore: function of the step and the state of the newest checkpoint. It is called if there
             is a checkpoint.
         replicas: devices and hosts that share the run; one device by default.
+        setup: what the run prints at its start, a dict name → text, before the device and the
+            folder.
 
     Attributes:
         folder: `RunFolder`.
@@ -52,15 +60,20 @@ class Run:
 
     Example:
         >>> config = RunConfig(name="first", logger=("csv",))
-        >>> run = Run(config, steps=100)
+        >>> run = Run(config, steps=100, setup={"network": "mlp"})  # doctest: +ELLIPSIS
+        network     mlp
+        device      ...
+        run folder  runs/first, step 0 of 100
+        watch       runs/first/metrics.csv
         >>> run.log.write(100, {"eval/success": 1.0})
         >>> run.save(100, {"agent": {"updates": 25}})
         >>> run.finish({"eval/success": 1.0}, "greedy success 100 %")
         step 100: greedy success 100 %
         written: runs/first/evaluation.json, runs/first/report.html
-        >>> Run(config, steps=200, restore=lambda step, state: print(state))  # resumes
+        >>> run = Run(config, steps=200, restore=lambda step, state: print(state))  # resumes
+        ... # doctest: +ELLIPSIS
         {'agent': {'updates': 25}}
-        Run('runs/first', step=100, steps=200)
+        device ...
     """
 
     def __init__(
@@ -72,6 +85,7 @@ class Run:
         stop: Callable[[list[dict[str, float]]], bool] | None = None,
         restore: Callable[[int, dict[str, dict[str, Any]]], None] | None = None,
         replicas: Replicas | None = None,
+        setup: Mapping[str, str] | None = None,
     ) -> None:
         self.replicas = replicas or Replicas()
         self.config: Any = config
@@ -79,6 +93,7 @@ class Run:
         self._stop = stop or (lambda rows: False)
         self.folder = self._open_folder(dict(**config.settings(), **(identity or {})))
         self.step = self.folder.step
+        self._opened_at, self._opened_step = time.monotonic(), self.step
         self.log = MetricsLog(self.folder.path, until_step=self.step, loggers=())
         if restore is not None and (state := self.load()) is not None:
             with self.folder.restoring():
@@ -90,6 +105,17 @@ class Run:
                 self.log.loggers = [TensorBoardLogger(self.folder.path)]
             self.folder.write_config()
             self.log.settings(config.settings())
+            self._print_setup(setup or {})
+
+    def _print_setup(self, setup):
+        path, logs = self.folder.path, self.folder.path / "metrics.csv"
+        watched = f"python -m tensorboard.main --logdir {path}" if self.log.loggers else str(logs)
+        place = {
+            "device": str(self.replicas),
+            "run folder": f"{path}, step {self.step:,} of {self.steps:,}",
+            "watch": watched,
+        }
+        print(format_setup({**setup, **place}), flush=True)
 
     def __repr__(self) -> str:
         path = str(self.folder.path)
@@ -117,6 +143,22 @@ class Run:
             self.folder.save_checkpoint(step, state, model)
         self.step = step
 
+    def keep_best(self, model: Any) -> None:
+        """Save `model` if `config.keep_best` and the newest log entry is the best evaluation."""
+        name, found = evaluations(self.log.rows)
+        if not (self.config.keep_best and self.replicas.is_chief and found):
+            return
+        kept = [row for row in found if row["step"] == self.best_step]
+        newest, sign = self.log.rows[-1], MEASURES[name]
+        if newest is found[-1] and (not kept or sign * newest[name] > sign * kept[0][name]):
+            self.folder.save_best(int(newest["step"]), model)
+
+    @property
+    def best_step(self) -> int | None:
+        """The step of the best evaluation whose model is kept, or `None`."""
+        file = self.folder.best_file
+        return int(file.stem.removeprefix("best-")) if file else None
+
     def is_over(self, step: int | None = None) -> bool:
         """Return whether training ends at `step`; `None` is the step of the newest checkpoint."""
         reached = self.step if step is None else step
@@ -138,25 +180,44 @@ class Run:
         report: str = "",
         written: Iterable[object] = (),
         figures: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Write the figures, `report.html` and `evaluation.json`, and print a summary.
 
         Args:
             summary: JSON-serialisable results; the step is added to them.
-            report: one-sentence summary of the results.
+            report: summary of the results in one sentence, and indented lines of details.
             written: paths of files that the caller has already written, to be printed.
             figures: dict name → `matplotlib.figure.Figure`, saved as PNG files.
+            labels: titles of tables in the report; see `write_report`.
         """
         drawn = [
             viz.save_figure(figure, self.folder.figures / f"{name}.png")
             for name, figure in (figures or {}).items()
         ]
         outcome = {"step": self.step, **summary}
-        page = write_report(self.folder, report, outcome, self.config.settings(), self.log.rows)
+        seconds = datetime.timedelta(seconds=round(time.monotonic() - self._opened_at))
+        page = write_report(
+            self.folder,
+            report,
+            outcome,
+            self.config.settings(),
+            self.log.rows,
+            wall_time=f"{seconds}, from step {self._opened_step:,} to {self.step:,}",
+            labels=labels,
+        )
         self.log.close()
         self.folder.finish(outcome)  # last: it marks the run as finished
         paths = [*drawn, *written, self.folder.path / "evaluation.json", page]
         print(f"step {self.step:,}: {report}\nwritten: {', '.join(map(str, paths))}")
+        for hint in self._hints():
+            print(f"hint: {hint}")
+
+    def _hints(self):
+        longer = "train longer, in a new run"
+        if "steps" in self.config.mutable_fields():
+            longer = f"continue with --steps {2 * self.steps}"
+        return hints(self.log.rows, longer, self.best_step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +231,8 @@ class EarlyStop:
         monitor: name of the metric in the log.
         patience: number of entries without a better value after which training stops; 0 never
             stops.
-        mode: whether lower (`"min"`) or higher (`"max"`) values are better.
+        mode: whether lower (`"min"`) or higher (`"max"`) values are better. A value that is not
+            finite is never better.
 
     Example:
         >>> EarlyStop("eval/loss", patience=1)([{"eval/loss": 1.0}, {"eval/loss": 2.0}])
@@ -182,8 +244,9 @@ class EarlyStop:
     mode: Literal["min", "max"] = "min"
 
     def __call__(self, rows: list[dict[str, float]]) -> bool:
-        values = [row[self.monitor] for row in rows if self.monitor in row]
-        if not values or not self.patience:
+        values = np.array([row[self.monitor] for row in rows if self.monitor in row])
+        if not len(values) or not self.patience:
             return False
-        best = np.argmin(values) if self.mode == "min" else np.argmax(values)
+        values = values if self.mode == "min" else -values
+        best = np.argmin(np.where(np.isfinite(values), values, np.inf))
         return len(values) - 1 - int(best) >= self.patience

@@ -145,6 +145,21 @@ class RunFolder:
             if path.name.isdecimal() and int(path.name) < step:
                 shutil.rmtree(path)
 
+    @property
+    def best_file(self) -> pathlib.Path | None:
+        """`best-STEP.keras`, the model of the best evaluation, or `None` if it is not kept."""
+        return max(self._checkpoints.glob("best-*.keras"), default=None)
+
+    def save_best(self, step: int, model: Any) -> None:
+        """Replace the model of the best evaluation, which was at `step`."""
+        before = list(self._checkpoints.glob("best-*.keras"))
+        file = self._checkpoints / f"best-{step:010d}.keras"
+        with atomic_file(file) as draft:
+            model.save(draft)
+        for path in before:
+            if path != file:
+                path.unlink()
+
     def replace_model(self, model: Any) -> None:
         """Replace `model.keras` in the newest checkpoint; do nothing without a checkpoint."""
         if file := self.model_file:

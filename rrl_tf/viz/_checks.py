@@ -52,10 +52,8 @@ def checked_cells(
     """Return `cells` (label -> `(x, y)`) with integer coordinates.
 
     Raises:
-        InvalidInput: if there is no cell, or a cell is outside of the grid.
+        InvalidInput: if a cell is outside of the grid.
     """
-    if not cells:
-        raise InvalidInput(f"`cells` must have at least one cell; received {cells!r}")
     for label, (x, y) in cells.items():
         if not (0 <= x < grid[0] and 0 <= y < grid[1]):
             raise InvalidInput(

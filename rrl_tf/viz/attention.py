@@ -26,6 +26,8 @@ _STATE_WIDTH, _STATE_HEIGHT = 2.5, 5.2  # of the two pictures on the left, in in
 _DIM, _GLOW, _GLOW_COLOUR = 0.4, 0.45, (255, 176, 0)
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 _KEY_LETTERS = 32
+_MOST_PANELS = 12
+CENTRE, ALL_CELLS = "centre", "all cells (mean)"
 
 
 def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
@@ -64,12 +66,16 @@ def attention_figure(
     """Draw the attention from each labelled cell in each head, next to the state.
 
     The rendered frame and the agent's view are on the left. On the right is a grid of panels, with
-    one row per head and one column per labelled cell. All panels have the same colour scale. In a
-    panel,
+    one row per head and one column per labelled cell. All panels have the same colour scale. If no
+    cell is labelled, the columns show the attention from the centre, and the mean over all cells.
+    In a panel,
 
     - the attending cell is outlined in orange,
     - labelled cells show the initials of their label,
     - a grey line separates visible cells from the others.
+
+    If this needs more than 12 panels, the figure shows the mean over the heads of each round, from
+    the first labelled cells only.
 
     Args:
         frame: uint8 RGB `(height, width, 3)`, the rendered environment.
@@ -77,7 +83,7 @@ def attention_figure(
         scores: array `(H, N, N)`, or a dict of such arrays whose keys are names of rounds.
             `scores[h, n, s]` is the attention of entity `n` to entity `s`, and the cell `(x, y)` is
             entity `x * height + y`.
-        cells: dict label -> `(x, y)`. Labels of the same cell have one column.
+        cells: dict label -> `(x, y)`; may be empty. Labels of the same cell have one column.
         unseen: bool array indexed `[x, y]`, true for cells that are not visible; `None` if all are
             visible.
         grid: `(width, height)` of the view in cells.
@@ -104,21 +110,51 @@ def attention_figure(
     }
     if not rounds:
         raise InvalidInput(f"`scores` must have at least one round; received {scores!r}")
-    cells = checked_cells(cells, grid)
+    labelled = checked_cells(cells, grid)
     unseen = np.zeros(grid, bool) if unseen is None else unseen
     unseen = shaped("unseen", unseen, *grid, dtype=bool)
 
-    groups = merged_cells(cells)
+    cells = labelled or {CENTRE: centre(grid)}
+    groups = merged_cells(cells) | ({} if labelled else {None: ALL_CELLS})
+    rows, of_heads = sum(map(len, rounds.values())), ""
+    if rows * len(groups) > _MOST_PANELS:
+        rounds = {name: each.mean(axis=0, keepdims=True) for name, each in rounds.items()}
+        rows, of_heads = len(rounds), ", mean over heads"
+        groups = dict(list(groups.items())[: max(1, _MOST_PANELS // rows)])
     widest = style.LETTER * max(len(f"from {label}") for label in groups.values())
     panel = max(widest, min(1.7, 5.4 / len(groups)))
-    rows = sum(map(len, rounds.values()))
     width, height = _STATE_WIDTH + len(groups) * (panel + 0.15) + 0.9, rows * (panel + 0.5)
-    figure = style.new_figure(width, max(_STATE_HEIGHT, height))
+    figure = style.new_figure(
+        width,
+        max(_STATE_HEIGHT, height),
+        "Left: the environment, and the view of the agent. Right: attention from the orange cell "
+        "to all cells; the darkest cell receives most.",
+    )
     ratios = _STATE_WIDTH, width - _STATE_WIDTH
     state, attention = figure.subfigures(1, 2, width_ratios=ratios, squeeze=False).flat
     _draw_state(state, frame, view, cells, unseen, grid)
-    _draw_panels(attention, rounds, groups, cells, unseen, grid)
+    _draw_panels(attention, rounds, groups, cells, unseen, grid, of_heads)
     return figure
+
+
+def centre(grid: Cell) -> Cell:
+    """Return the cell `(x, y)` in the middle of a grid `(width, height)`."""
+    return grid[0] // 2, grid[1] // 2
+
+
+def attention_from(cell: Cell | None, scores: np.ndarray, grid: Cell) -> np.ndarray:
+    """Return the attention from a cell, or the mean over all cells, as an image.
+
+    Args:
+        cell: `(x, y)` of the attending cell, or `None` for the mean over all cells.
+        scores: `(N, N)`, the attention of one head.
+        grid: `(width, height)` of the view.
+
+    Returns:
+        Array `(height, width)`.
+    """
+    weights = scores.mean(axis=0) if cell is None else scores[cell[0] * grid[1] + cell[1]]
+    return attention_grid(weights, grid)
 
 
 def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
@@ -257,26 +293,26 @@ def _draw_state(figure, frame, view, cells, unseen, grid):
         axes.set_anchor(anchor)
 
 
-def _draw_panels(figure, rounds, groups, cells, unseen, grid):
+def _draw_panels(figure, rounds, groups, cells, unseen, grid, of_heads):
     """Draw the attention from each labelled cell in each head, and the colour bar."""
-    entities = [x * grid[1] + y for x, y in groups]
     heads = {
-        ", ".join([*filter(None, [name]), f"head {head}"]).replace("_", " "): weights[entities]
+        ", ".join([*filter(None, [name]), *([] if of_heads else [f"head {head}"])]).replace(
+            "_", " "
+        ): [attention_from(cell, weights, grid) for cell in groups]
         for name, attention in rounds.items()
         for head, weights in enumerate(attention, start=1)
     }
     drawn = np.stack(list(heads.values()))
-    even = even_weight(drawn)
+    even = even_weight(drawn.reshape(*drawn.shape[:2], -1))
     largest = darkest(drawn, even)
     panels = figure.subplots(len(heads), len(groups), squeeze=False)
     for row, (name, attention) in zip(panels, heads.items()):
         for axes, (cell, label), weights in zip(row, groups.items(), attention):
-            weights = attention_grid(weights, grid)
             image = draw_weights(axes, weights, largest)
             _outline_seen(axes, unseen)
             mark_cells(axes, cells, cell, weights / largest)
-            style.title(axes, f"{name}\nfrom {label}")
-    style.colour_bar(figure, image, panels, f"attention; uniform is {even:.2f}")
+            style.title(axes, f"{name}\nfrom {label}".strip())
+    style.colour_bar(figure, image, panels, f"attention{of_heads}; uniform is {even:.2f}")
 
 
 def _outline_seen(axes, unseen):
@@ -316,13 +352,14 @@ def attention_paid(scores: Any, grid: tuple[int, int]) -> np.ndarray:
     return scores.mean(axis=1).reshape(-1, *grid)
 
 
-def overlay(frame: Any, weights: Any) -> np.ndarray:
+def overlay(frame: Any, weights: Any, largest: float = 0.0) -> np.ndarray:
     """Blend attention into a frame: attended patches are bright and orange, others are dim.
 
     Args:
         frame: uint8 RGB `(height, width, 3)`.
         weights: non-negative array `(rows, columns)`, the attention to patches that cover the frame
-            evenly. It is scaled by its maximum and interpolated between the centres of patches.
+            evenly. It is interpolated between the centres of patches.
+        largest: the attention that is drawn brightest; 0 means the maximum of `weights`.
 
     Returns:
         uint8 array `(height, width, 3)`.
@@ -338,7 +375,7 @@ def overlay(frame: Any, weights: Any) -> np.ndarray:
     frame = checked_images("frame", frame)
     weights = shaped("weights", weights, "rows", "columns")
     height, width, _ = frame.shape
-    scaled = Image.fromarray((weights / (weights.max() or 1.0)).astype(np.float32))
+    scaled = Image.fromarray((weights / (largest or weights.max() or 1.0)).astype(np.float32))
     glow = np.asarray(scaled.resize((width, height), Image.Resampling.BILINEAR))[..., None]
     lit = frame * (_DIM + (1 - _DIM) * glow)
     return (lit + _GLOW * glow * (np.array(_GLOW_COLOUR) - lit)).astype(np.uint8)
@@ -377,7 +414,12 @@ def frame_attention_figure(frame: Any, scores: Mapping[str, Any], grid: tuple[in
     columns = 1 + max(map(len, heads.values()))
     aspect = frame.shape[0] / frame.shape[1]
     width = min(style.FIGURE_WIDTH / columns, 2.6 / aspect)
-    figure = style.new_figure(columns * width, len(heads) * (width * aspect + 0.35))
+    figure = style.new_figure(
+        columns * width,
+        len(heads) * (width * aspect + 0.35),
+        "A frame, and the attention that its patches receive in each round and head: the brightest "
+        "patch receives most.",
+    )
     panels = figure.subplots(len(heads), columns, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()

@@ -46,7 +46,7 @@ def learning_curves(
         xlabel: label of the horizontal axis.
 
     Returns:
-        A `matplotlib.figure.Figure`. Colours repeat after seven lines.
+        A `matplotlib.figure.Figure`. Colours repeat after ten lines.
 
     Raises:
         InvalidInput: if there is no curve, or shapes do not match.
@@ -117,7 +117,12 @@ def returns_figure(
     entries: dict[str, Artist] = {
         label: style.line(colours[label], marker="o", markersize=4) for label in labels
     }
-    figure, row = _row_of_panels(len(panels), 4.0)
+    figure, row = _row_of_panels(
+        len(panels),
+        4.0,
+        "Return that the policy reaches for each target return. A policy that reaches its targets "
+        "lies on the dashed line.",
+    )
     for axes, (title, drawn) in zip(row, panels.items()):
         style.title(axes, title)
         style.name_axes(axes, "target return", "return" if axes is row[0] else "")
@@ -180,7 +185,7 @@ def robustness_figure(
     entries: dict[str, Artist] = {model: style.line(colours[model]) for model in models}
     entries |= {kind: style.line(style.MUTED, dashes[kind]) for kind in kinds}
 
-    figure, row = _row_of_panels(len(panels), 4.2, sharey=True)
+    figure, row = _row_of_panels(len(panels), 4.2, "", sharey=True)
     for axes, (title, lines) in zip(row, panels.items()):
         for label, curve in lines.items():
             strengths, values = _checked_curve(f"panels[{title!r}][{label!r}]", *curve)
@@ -200,9 +205,11 @@ def robustness_figure(
     return figure
 
 
-def _row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Sequence[Axes]]:
+def _row_of_panels(
+    count: int, height: float, caption: str, **options: Any
+) -> tuple[Figure, Sequence[Axes]]:
     """Return a figure with a row of `count` axes for plots, and these axes."""
-    figure = style.new_figure(min(style.FIGURE_WIDTH, 0.95 + 5.2 * count), height)
+    figure = style.new_figure(min(style.FIGURE_WIDTH, 0.95 + 5.2 * count), height, caption)
     row = figure.subplots(1, count, squeeze=False, **options)[0]
     for axes in row:
         style.plain(axes)

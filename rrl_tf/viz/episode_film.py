@@ -7,19 +7,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.patches import Rectangle
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 from rrl_tf.viz._checks import checked_cells, checked_images, shaped
 from rrl_tf.viz.attention import (
-    attention_grid,
+    ALL_CELLS,
+    CENTRE,
+    attention_from,
+    centre,
     darkest,
     draw_weights,
     even_weight,
     initials,
     mark_cells,
     meaning,
+    overlay,
 )
 from rrl_tf.viz.episode_memory import AGENT, EpisodeMemory
 from rrl_tf.viz.output import figure_to_image
@@ -27,6 +33,7 @@ from rrl_tf.viz.output import figure_to_image
 _DPI = 100
 _TOP = 3.0  # height in inches of the row above the memory
 _FRAME, _HEADS, _VALUES = 2.3, 2.8, 2.3  # widths in inches of its parts
+_SCALE = 0.9  # width in inches of the scale of colours next to a frame
 _WIDEST = 2.0  # largest ratio of a frame's width to its height
 _CAPITAL = 0.09  # largest width in inches of a letter of an action's name
 _VEIL = 0.65  # opacity of the veil that fades the last image
@@ -49,13 +56,16 @@ def film(
     memory: EpisodeMemory | None = None,
     ended: bool = True,
     round_name: str = "",
+    patches: Any | None = None,
 ) -> np.ndarray:
     """Draw the steps of an episode as images of an animation, which `save_film` writes to a GIF.
 
     Each image shows one step:
 
     - the frame;
-    - with `scores`, the attention from the agent's cell in each head;
+    - with `patches`, a copy of the frame that is bright and orange where patches receive attention;
+    - with `scores`, the attention from the agent's cell in each head or, if a step has no cell with
+      the label `"agent"`, the attention from the centre and the mean over all cells;
     - a bar for the value of each action, in orange for the chosen one;
     - below, with a `memory` that has attention, the attention of each slot (mean over heads) and
       the fractions that its gates write and keep; without attention, its gates in all steps so far.
@@ -67,8 +77,7 @@ def film(
             end.
         scores: array `(T, H, N, N)`; `scores[t]` is as in `attention_figure`. `None` draws no
             attention.
-        cells: T dicts label -> `(x, y)`, each with the label `"agent"`; not used if `scores` is
-            `None`.
+        cells: T dicts label -> `(x, y)`, which may be empty; not used if `scores` is `None`.
         q_values: array `(T, A)`.
         actions: array `(T,)` of integers from 0 to A - 1, the chosen actions.
         rewards: array `(T,)`.
@@ -76,13 +85,17 @@ def film(
         grid: `(width, height)` of the view in cells.
         memory: memory of the T steps; `None` draws no memory.
         ended: whether the episode ended after the T steps; `False` if it was cut.
-        round_name: name of the round of attention in `scores`, such as `"round 1"`.
+        round_name: name of the round of attention in `scores` or `patches`, such as `"round 1"`.
+        patches: array `(T, rows, columns)`, the attention that patches of the frame receive; `None`
+            draws none.
 
     Returns:
-        uint8 array `(T + 1, height, width, 3)`, about 500 pixels wide, or 750 with attention.
+        uint8 array `(T + 1, height, width, 3)`, about 500 pixels wide. Attention adds 280 pixels;
+        attention from the centre and from all cells adds 560.
 
     Raises:
-        InvalidInput: if a shape or dtype is wrong, an action has no name, or the agent has no cell.
+        InvalidInput: if a shape or dtype is wrong, an action has no name, or a cell is outside of
+            the grid.
 
     Example:
         >>> frames = np.full((3, 64, 64, 3), 255, "uint8")  # before each of two steps, and the end
@@ -95,10 +108,13 @@ def film(
     q_values, actions, rewards = map(np.asarray, (q_values, actions, rewards))
     scores, cells = _checked_attention(scores, cells, grid, len(q_values))
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, memory)
-    heads = _attention_from([each[AGENT] for each in cells], scores, grid)
+    attention, cells = _attention(scores, cells, grid)
     letters = initials(dict.fromkeys(label for each in cells for label in each))
-    title = "attention from " + ", ".join(filter(None, (AGENT, round_name)))
-    page = _Page(frames[0], heads, q_values, action_names, title, letters, memory)
+    largest = 0.0
+    if patches is not None:
+        patches = shaped("patches", patches, len(actions), "rows", "columns")
+        frames, largest = _beside_attention(frames, patches), patches.max()
+    page = _Page(frames[0], attention, q_values, action_names, round_name, letters, memory, largest)
     total = f"of {len(actions)}" if ended else f"of the first {len(actions)}"
     page.draw_frame(frames[0], f"step 1 {total}")
     page.draw_step(0, cells[0], actions[0])
@@ -114,27 +130,48 @@ def film(
     return np.stack([*images, figure_to_image(page.figure)])
 
 
+def _beside_attention(frames, patches):
+    """Return frames next to copies with the attention of their patches, on one common scale."""
+    shown = [*patches, np.zeros_like(patches[0])]  # after the last step, there is no attention
+    copies = [overlay(frame, each, patches.max()) for frame, each in zip(frames, shown)]
+    return np.concatenate([frames, copies], axis=2)
+
+
 def _checked_attention(scores, cells, grid, steps):
-    """Return scores and cells after checks; if `scores` is `None`, return scores of zero heads."""
+    """Return scores and cells after checks; without scores, there are no cells."""
     if scores is None:
-        return np.zeros((steps, 0, 1, 1)), [{AGENT: (0, 0)}] * steps
+        return None, [{}] * steps
     nodes = grid[0] * grid[1]
-    scores = shaped("scores", scores, "T", "H", nodes, nodes)
+    scores = shaped("scores", scores, steps, "H", nodes, nodes)
     return scores, [checked_cells(each, grid) for each in cells]
 
 
-def _attention_from(attending, scores, grid):
-    """Return the attention from the attending cell of each step, `(T, H, height, width)`."""
-    images = [
-        [attention_grid(head[x * grid[1] + y], grid) for head in heads]
-        for heads, (x, y) in zip(scores, attending)
-    ]
-    return np.array(images).reshape(*scores.shape[:2], *grid[::-1])
+def _attention(scores, cells, grid):
+    """Return the attention to draw and the labelled cells of each step.
+
+    The attention is a dict label of the attending cell -> `(T, H, height, width)`. The label of the
+    mean over all cells has no cell.
+    """
+    if scores is None:
+        return {}, cells
+    attending = (AGENT,)
+    if not all(AGENT in each for each in cells):
+        cells = [{**each, CENTRE: centre(grid)} for each in cells]
+        attending = (CENTRE, ALL_CELLS)
+    return {
+        label: np.array(
+            [
+                [attention_from(each.get(label), head, grid) for head in heads]
+                for heads, each in zip(scores, cells)
+            ]
+        )
+        for label in attending
+    }, cells
 
 
 def _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, memory):
     """Raise `InvalidInput` if the arrays of an episode do not fit together."""
-    steps, names = len(scores), len(action_names)
+    steps, names = len(q_values), len(action_names)
     for name, shape, expected in (
         ("frames", frames.shape[:1], (steps + 1,)),
         ("cells", (len(cells),), (steps,)),
@@ -152,33 +189,44 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
         raise InvalidInput(f"`actions` must be integers; received dtype {actions.dtype}")
     if actions.min() < 0 or actions.max() >= names:
         raise InvalidInput(f"`actions` must be from 0 to {names - 1}; received {actions.tolist()}")
-    for t, each in enumerate(cells):
-        if AGENT not in each:
-            raise InvalidInput(
-                f"`cells[{t}]` must have the label {AGENT!r}; received labels {sorted(each)}"
-            )
 
 
 class _Page:
     """A figure that draws one step at a time; its axes are reused for the next step."""
 
-    def __init__(self, frame, heads, q_values, action_names, title, letters, memory):
-        self._heads, self._q_values, self._names = heads, q_values, action_names
-        self._title, self._letters, self._memory = title, letters, memory
-        self._largest = darkest(heads, max(map(_even, heads)))
-        count = heads.shape[1]
+    def __init__(
+        self,
+        frame,
+        attention,
+        q_values,
+        action_names,
+        round_name,
+        letters,
+        memory,
+        largest_patch=0.0,
+    ):
+        self._attention, self._q_values, self._names = attention, q_values, action_names
+        self._round_name, self._letters, self._memory = round_name, letters, memory
+        self._largest = max(
+            (darkest(heads, max(map(_even, heads))) for heads in attention.values()), default=0.0
+        )
         aspect = min(max(1.0, frame.shape[1] / frame.shape[0]), _WIDEST)
         names = max(0.0, _CAPITAL * max(map(len, action_names)) - 0.8)
-        widths = [_FRAME * aspect, *([_HEADS] if count else []), _VALUES + names]
+        left = _FRAME * aspect + _SCALE * (largest_patch > 0)
+        widths = [left, *[_HEADS] * len(attention), _VALUES + names]
         heights = [_TOP, *([] if memory is None else [_memory_height(memory)])]
-        self.figure = style.new_figure(sum(widths), sum(heights), _DPI)
+        self.figure = style.new_figure(sum(widths), sum(heights), dpi=_DPI)
         rows = self.figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
         self._top, *self._below = rows[:, 0]
         left, *self._middle, right = self._top.subfigures(1, len(widths), width_ratios=widths)
         self._frame, self._values = left.subplots(), right.subplots()
-        self._panels = [axes for part in self._middle for axes in _squares(part, count)]
+        self._panels = [
+            _squares(part, heads.shape[1]) for part, heads in zip(self._middle, attention.values())
+        ]
         self._memory_axes = [_memory_axes(part, memory) for part in self._below]
         self._of_step = [*self._middle, right, *self._below]
+        if largest_patch:
+            self._draw_scale(largest_patch)
 
     def draw_frame(self, frame, caption):
         """Draw the frame of the environment, and the caption of the whole image."""
@@ -189,17 +237,27 @@ class _Page:
         style.bare(self._frame)
         style.title(self._frame, "environment")
 
+    def _draw_scale(self, largest):
+        """Draw the title of the frame's copy with attention, and its scale of colours."""
+        title = ", ".join(filter(None, ("attention", self._round_name)))
+        style.title(self._frame, title, loc="right")
+        ramp = overlay(np.full((1, 256, 3), 160, "uint8"), np.linspace(0, 1, 256)[None])
+        colours = ScalarMappable(Normalize(0, largest), ListedColormap(ramp[0] / 255))
+        style.colour_bar(self._frame.figure, colours, self._frame, "attention to a patch")
+
     def draw_step(self, t, cells, action):
         """Draw attention, action values and memory of step t."""
-        for part in self._middle:
-            even = _even(self._heads[t])
-            scale = f"0 to {self._largest:.2f}; uniform is {even:.2f}"
-            part.suptitle(f"{self._title}\n{scale}", size=style.SMALL_SIZE)
+        for part, panels, (label, heads) in zip(
+            self._middle, self._panels, self._attention.items()
+        ):
+            title = "attention from " + ", ".join(filter(None, (label, self._round_name)))
+            scale = f"0 to {self._largest:.2f}; uniform is {_even(heads[t]):.2f}"
+            part.suptitle(f"{title}\n{scale}", size=style.SMALL_SIZE)
             part.supxlabel(meaning(self._letters), size=style.SMALL_SIZE, color=style.MUTED)
-        for head, (axes, weights) in enumerate(zip(self._panels, self._heads[t]), start=1):
-            _draw_map(axes, weights, self._largest, cells, cells[AGENT], self._letters)
-            if len(self._panels) > 1:
-                style.title(axes, f"head {head}", color=style.MUTED, pad=3)
+            for head, (axes, weights) in enumerate(zip(panels, heads[t]), start=1):
+                _draw_map(axes, weights, self._largest, cells, cells.get(label), self._letters)
+                if len(panels) > 1:
+                    style.title(axes, f"head {head}", color=style.MUTED, pad=3)
         colours = [style.ACCENT if i == action else style.BAR for i in range(len(self._names))]
         low, high = min(0.0, self._q_values.min()), max(0.0, self._q_values.max())
         _draw_bars(self._values, "value of each action", self._q_values[t], colours, low, high)
@@ -209,10 +267,8 @@ class _Page:
         for part, axes in zip(self._below, self._memory_axes):
             if self._memory.attention is None:
                 _draw_gates(axes, self._memory, t)
-            else:  # without attention from the agent's cell, there are no labelled cells
-                _draw_slots(
-                    part, axes, self._memory, t, cells if self._panels else {}, self._letters
-                )
+            else:
+                _draw_slots(part, axes, self._memory, t, cells, self._letters)
 
     def freeze_layout(self):
         """Compute the layout once, so that axes have the same position in all images."""
@@ -343,4 +399,4 @@ def _draw_gates(axes, memory, t):
 
 def _even(heads):
     """Return the weight of each cell under uniform attention, for heads `(H, height, width)`."""
-    return even_weight(heads.reshape(-1, heads[0].size)) if len(heads) else 1.0
+    return even_weight(heads.reshape(-1, heads[0].size))

@@ -165,7 +165,12 @@ def gates_figure(memory: EpisodeMemory, cells: Cells) -> Figure:
     labels = [label for label in dict.fromkeys(x for each in cells for x in each) if label != AGENT]
     many = len(memory.slots) > _MOST_LINES
     heights = [_PANEL] * len(gates) + [_ROW * len(labels)] * bool(labels)
-    figure = style.new_figure(style.FIGURE_WIDTH, sum(heights) + 0.4 * len(heights) + 0.6)
+    height = sum(heights) + 0.4 * len(heights) + 0.6
+    figure = style.new_figure(
+        style.FIGURE_WIDTH,
+        height,
+        "Gates of the memory in every step of an episode, and the entities that are visible.",
+    )
     grid = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
     panels: list[Axes] = grid[:, 0].tolist()
     for axes in panels:

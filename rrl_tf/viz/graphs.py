@@ -50,7 +50,12 @@ def graph_attention_figure(
     """
     edges, connected, drawn = _checked(edges, marked, connected, rounds)
     panel = min(3.0, style.FIGURE_WIDTH / len(drawn))
-    figure = style.new_figure(max(6.0, panel * len(drawn)), panel + 0.6)
+    figure = style.new_figure(
+        max(6.0, panel * len(drawn)),
+        panel + 0.6,
+        "A graph after each round of attention: dark nodes are predicted to be connected to the "
+        "marked node, and blue lines lead to the nodes that a node attends to.",
+    )
     positions = graph_layout(edges)
     row = figure.subplots(1, len(drawn), squeeze=False)[0]
     for axes, (title, (attention, probability)) in zip(row, drawn.items()):

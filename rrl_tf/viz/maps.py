@@ -63,7 +63,14 @@ def digits_figure(
         axes.contour(x, x, image, levels=[0.4], colors=style.ACCENT, linewidths=0.7)
         axes.set(xlim=(x[0], x[-1]), ylim=(x[-1], x[0]))
 
-    return _images_over_maps(images, titles, maps, draw)
+    return _images_over_maps(
+        images,
+        titles,
+        maps,
+        draw,
+        "Digits, and below each digit the attention to its cells: the darkest cell receives most. "
+        "An orange line shows the outline of the digit.",
+    )
 
 
 def questions_figure(
@@ -108,7 +115,14 @@ def questions_figure(
         axes.imshow(np.concatenate([image, opaque], axis=-1))
         axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
 
-    return _images_over_maps(images, titles, maps, draw)
+    return _images_over_maps(
+        images,
+        titles,
+        maps,
+        draw,
+        "Pictures with a question and its answer, and below them the attention of the question to "
+        "each cell: the darkest cell receives most.",
+    )
 
 
 def _images_over_maps(
@@ -116,6 +130,7 @@ def _images_over_maps(
     titles: Sequence[str],
     maps: Mapping[str, Any] | None,
     draw: Callable[..., None],
+    caption: str,
 ) -> Figure:
     """Draw images with titles in rows, and below each image its maps.
 
@@ -133,7 +148,7 @@ def _images_over_maps(
     lines = -(-count // columns)
     heading = 0.3 + 0.13 * max(title.count("\n") for title in titles)
     height = lines * (len(layers) * 1.6 + heading) + 0.2
-    figure = style.new_figure(1.7 * columns + 0.4, height)
+    figure = style.new_figure(1.7 * columns + 0.4, height, caption)
     panels = figure.subplots(lines * len(layers), columns, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
@@ -216,7 +231,12 @@ def memory_attention_figure(
     scores = scores[:, :, :queries]
     rows = scores.shape[2]
     height = 0.9 + heads * (0.15 + 8 / times * rows / size)
-    figure = style.new_figure(style.FIGURE_WIDTH, height)
+    figure = style.new_figure(
+        style.FIGURE_WIDTH,
+        height,
+        "Attention of the memory at every step and in every head: each row of squares attends to "
+        "the columns, and the darkest square receives most.",
+    )
     figure.suptitle("attention at every step: a row attends to the columns", size=style.LABEL_SIZE)
     panels = figure.subplots(heads, times, squeeze=False, sharex=True, sharey=True)
     largest = float(scores.max()) or 1.0  # the scores are zero if all steps are masked

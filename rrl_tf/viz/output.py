@@ -47,7 +47,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     Args:
         figure: a `matplotlib.figure.Figure`.
         path: path of the file. Its suffix selects the format, such as `.png`, `.svg` or `.pdf`;
-            without a suffix, it is PNG. Missing folders are created.
+            without a suffix, it is PNG. Missing folders are created. A PNG file contains the
+            figure's label as its description.
 
     Returns:
         The path written, a `pathlib.Path`.
@@ -59,8 +60,10 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
         PosixPath('pictures/curve.png')
     """
     path = Path(path)
+    form = path.suffix.lstrip(".") or "png"
+    metadata = {"Description": str(figure.get_label())} if form == "png" else None
     with _written_aside(path) as aside:
-        figure.savefig(aside, format=path.suffix.lstrip(".") or "png", dpi=figure.dpi)
+        figure.savefig(aside, format=form, dpi=figure.dpi, metadata=metadata)
     return path
 
 
@@ -69,6 +72,7 @@ def save_film(
     path: str | os.PathLike[str],
     seconds: float = 0.6,
     last_seconds: float = 2.5,
+    caption: str = "",
 ) -> Path:
     """Write images to a looping GIF file, which appears only when it is complete.
 
@@ -77,6 +81,7 @@ def save_film(
         path: path of the file. Missing folders are created.
         seconds: duration of each image except the last, in seconds.
         last_seconds: duration of the last image, in seconds.
+        caption: description of the animation, written into the file as a comment.
 
     Returns:
         The path written, a `pathlib.Path`.
@@ -102,6 +107,7 @@ def save_film(
             append_images=pages[1:],
             duration=durations,
             loop=0,
+            comment=caption.encode(),
         )
     return path
 

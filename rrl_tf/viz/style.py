@@ -35,8 +35,12 @@ UNSEEN = "#eceef1"
 BAR = "#9db4cc"
 ACCENT = "#d55e00"
 
-# Okabe and Ito's palette, whose colours remain distinct for people with colour blindness.
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d")
+# Okabe and Ito's palette, whose colours remain distinct for people with colour blindness, and three
+# of Paul Tol's colours.
+PALETTE = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d"),
+    *("#882255", "#999933", "#332288"),
+)
 
 # One hue from white to navy. Its lightness decreases steadily, so it also works in grey print.
 ATTENTION_MAP = LinearSegmentedColormap.from_list(
@@ -51,17 +55,20 @@ SMALL_SIZE = 8.5
 LETTER = 0.068  # generous width in inches of a letter of SMALL_SIZE
 
 
-def new_figure(width: float, height: float, dpi: float = FIGURE_DPI) -> Figure:
+def new_figure(width: float, height: float, caption: str = "", dpi: float = FIGURE_DPI) -> Figure:
     """Return an empty white figure of `width` by `height` inches.
 
-    Its layout engine makes room for titles, labels and legends.
+    Its layout engine makes room for titles, labels and legends. `save_figure` writes the caption
+    into the file, and reports show it.
     """
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    return Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout=layout)
+    figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout=layout)
+    figure.set_label(caption)
+    return figure
 
 
 def colour(index: int) -> str:
-    """Return the colour of line number `index` of a figure; colours repeat after seven lines."""
+    """Return the colour of line number `index` of a figure; colours repeat after ten lines."""
     return PALETTE[index % len(PALETTE)]
 
 

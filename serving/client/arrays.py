@@ -8,39 +8,43 @@ from typing import Any
 
 import numpy as np
 
+from rrl_tf._observations import batch_of, observation_parts
 from serving.errors import ServingError
 
 #: The dtype of an array of strings.
 STRINGS = np.dtype(object)
 
 
-def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
-    """Return (observations as a batch, whether `observation` was a single one).
+def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], bool]:
+    """Return (input name -> batch, whether `observation` was a single one).
 
     Args:
-        observation: One observation or a batch, as an array or as nested lists.
+        observation: One observation or a batch, as an array or as nested lists; or a dict or tuple
+            of its parts, if the policy has an input for each.
         signature: The signature of the policy, from `Client.signatures`.
 
     Raises:
-        ValueError: If the policy has further inputs, or if the dtype of its observations cannot
-            represent the values of a list.
+        ValueError: If the policy needs more than an observation, if a part is missing, or if a
+            dtype cannot represent the values of a list.
     """
     inputs = signature["inputs"]
-    if inputs.keys() != {"observation"}:
+    if {"memory", "returns_to_go"} & inputs.keys():
         session = "MemorySession" if "memory" in inputs else "WindowSession"
         raise ValueError(
-            "`act` needs a policy with the single input 'observation'; received a policy with "
+            "`act` needs a policy whose inputs are an observation; received a policy with "
             f"{sorted(inputs)}. Use `serving.sessions.{session}` or `predict`."
         )
-    dtype, shape = inputs["observation"]
-    if not isinstance(observation, np.ndarray):
-        observation = _exact_array(observation, dtype, shape)
-    # The server rejects an array of a wrong shape or dtype, so there is no check here.
-    single = observation.ndim == len(shape) - 1
-    return (observation[np.newaxis] if single else observation), single
+
+    def as_array(name, value, dtype):
+        # The server rejects an array of a wrong shape or dtype, so there is no check here.
+        if isinstance(value, np.ndarray) and value.dtype != bool:
+            return value
+        return _exact_array(name, value, *inputs[name])
+
+    return batch_of(observation_parts(observation, inputs), inputs, as_array)
 
 
-def _exact_array(observation, dtype, shape):
+def _exact_array(name, observation, dtype, shape):
     """Return a list as an array of `dtype`; raise ValueError if a value would change.
 
     NumPy by itself would convert 0.9 to 0 in an array of integers.
@@ -53,7 +57,7 @@ def _exact_array(observation, dtype, shape):
         exact = False
     if not exact:
         raise ValueError(
-            f"`observation` must have dtype {dtype} and shape {shape[1:]}, or be a batch of such "
+            f"`{name}` must have dtype {dtype} and shape {shape[1:]}, or be a batch of such "
             "observations; "
             f"received {reprlib.repr(observation)}."
         )

@@ -141,8 +141,11 @@ class Client:
     ) -> Any:
         """Return the greedy action for one observation (an int) or for a batch (an array (B,)).
 
+        A `MultiDiscrete` action with D numbers is an array (D,), or (B, D) for a batch.
+
         Args:
-            observation: An observation of the environment, or a batch (B, ...) of observations.
+            observation: An observation of the environment, or a batch (B, ...) of observations. If
+                the environment observes a `Dict` or `Tuple`, a dict or tuple of these.
             return_attention_scores: Whether to return (action, dict of scores) instead. The dict
                 maps the name of each attention round to its scores: (H, N, S) for one observation,
                 (B, H, N, S) for a batch.
@@ -226,8 +229,8 @@ class AsyncClient:
         """Return the greedy action for one observation or for a batch, as `Client.act` does."""
         name = "act_with_attention" if return_attention_scores else "act"
         deadline = self._deadline(timeout)
-        batch, single = as_batch(observation, _find(await self._load_signatures(deadline), name))
-        outputs = await self.predict({"observation": batch}, name, deadline - time.monotonic())
+        inputs, single = as_batch(observation, _find(await self._load_signatures(deadline), name))
+        outputs = await self.predict(inputs, name, deadline - time.monotonic())
         return split_outputs(outputs, single, return_attention_scores)
 
     async def predict(

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import rrl_tf
+
 
 def _flag(default, text):
     return dataclasses.field(default=default, metadata={"help": text})
@@ -263,7 +265,8 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Flags, list[str]]:
         if field.name == "process_of":
             text = argparse.SUPPRESS
         parser.add_argument(f"--{field.name}", default=field.default, help=text, **options)
-    version = f"TensorFlow Library: {importlib.metadata.version('tensorflow')}"
+    library = importlib.metadata.version("tensorflow")
+    version = f"TensorFlow Library: {library} (rrl_tf {rrl_tf.__version__})"
     parser.add_argument("--version", action="version", version=version)
     parser.add_argument(
         "--use_alts_credentials", type=_boolean, nargs="?", const=True, help=argparse.SUPPRESS

@@ -61,7 +61,8 @@ def test_scripted_solution_is_solved_in_its_length():
     assert result.length.tolist() == [len(solution)]
     assert result.reward.tolist() == [1.0]
     assert result.loop.tolist() == [False]
-    assert result.summary()["length"] == len(solution)
+    summary = result.summary()
+    assert summary["episode_length"] == summary["solved_length"] == len(solution)
 
 
 def test_turning_in_place_is_a_failed_loop_of_four_steps():
@@ -69,7 +70,8 @@ def test_turning_in_place_is_a_failed_loop_of_four_steps():
     assert result.loop.all()
     assert not result.success.any()
     assert (result.length == 4).all()
-    assert "length" not in result.summary()
+    assert result.summary()["episode_length"] == 4.0
+    assert "solved_length" not in result.summary()
 
 
 def test_random_episodes_have_successes_and_no_loops():
@@ -119,7 +121,7 @@ def test_any_environment_can_be_evaluated():
     )
     assert result.success is None and result.loop is None
     assert result.reward.tolist() == [1.0, 2.0, 4.5]
-    assert result.summary() == {"return": 2.5, "length": 5.0}
+    assert result.summary() == {"return": 2.5, "episode_length": 5.0}
 
 
 def test_episode_without_reported_success_is_a_failure():
@@ -136,7 +138,9 @@ def test_episode_without_reported_success_is_a_failure():
         lambda o: np.zeros(len(o), int), Lucky, [{"seed": seed} for seed in (2, 4, 9)]
     )
     assert result.success.tolist() == [False, True, False]
-    assert result.summary()["length"] == 4.0
+    # The mean of all episodes next to that of the solved one, which alone looks short.
+    assert result.summary()["episode_length"] == 5.0
+    assert result.summary()["solved_length"] == 4.0
 
 
 def test_evaluation_without_a_start_is_rejected():

@@ -308,3 +308,16 @@ def test_averages_cover_the_records_since_the_last_call():
     twin.set_state(statistics.get_state())
     twin.add(record(40, 3))
     assert twin.averages()["rollout/success"] == 0
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_averages_stay_finite(wrong):
+    statistics = RolloutStatistics()
+    statistics.add(record(10, 1, [{"return": 1.0, "length": 5}]))
+    episodes = [{"return": 3.0, "length": 5}, {"return": wrong, "length": 5}]
+    message = f"the return of an episode must be finite.*; received {wrong}"
+    with pytest.raises(InvalidInput, match=message):
+        statistics.add(record(20, 1, episodes))
+    with pytest.raises(InvalidInput, match=message):
+        statistics.set_state(statistics.get_state() | {"episodes": episodes})
+    assert statistics.averages()["rollout/return"] == 1.0

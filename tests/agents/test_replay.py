@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_experience import expected_transitions, observed_returns, play
 
-from rrl_tf.agents import ReplayBuffer, SequenceReplayBuffer
+from rrl_tf.agents import ReplayBuffer, SequenceReplayBuffer, random
 from rrl_tf.agents.replay import _choose
 from rrl_tf.errors import InvalidInput
 
@@ -153,6 +153,50 @@ def test_huge_errors_do_not_overflow_the_sum_of_priorities():
     assert np.isfinite(batch["weight_t"].numpy()).all()
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e-9, 1.0, 1e9])
+def test_the_unit_of_the_errors_has_no_effect(unit):
+    replay = buffer(12, priority_exponent=1.0)
+    play(replay, 4, 1, seed=0, ends=0.0)
+    replay.set_priorities(tf.range(4), tf.constant(np.array([1, 2, 4, 8]) * unit, tf.float32))
+    batch, index = replay.sample(20_000, (0, 0))
+    fraction = np.bincount(index, minlength=4) / 20_000
+    np.testing.assert_allclose(fraction, np.array([1, 2, 4, 8]) / 15, atol=0.02)
+    assert np.isfinite(batch["weight_t"].numpy()).all()
+
+
+@pytest.mark.parametrize(("least", "expected"), [(0.0, 1e-6), (1e-3, 1e-6), (1e-4, 1e-7)])
+def test_rows_without_an_error_stay_drawable(least, expected):
+    replay = buffer(12, priority_exponent=1.0)
+    play(replay, 2, 1, seed=0, ends=0.0)
+    replay.set_priorities(tf.range(2), tf.constant([0.0, least]))
+    weight = replay.get_state()["weight"][:2]
+    np.testing.assert_allclose(weight, [expected, least + expected], rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_weights_do_not_round_to_zero(compiled):
+    tf.config.run_functions_eagerly(not compiled)
+    try:
+        replay = buffer(12, priority_exponent=10.0, importance_exponent=1.0)
+        play(replay, 4, 1, seed=0, ends=0.0)
+        replay.set_priorities(tf.range(4), tf.constant([0.0, 1e-5, 0.0, 1e-5]))
+        batch, index = replay.sample(1000, (0, 0))
+        assert set(index.numpy().tolist()) == {0, 1, 2, 3}
+    finally:
+        tf.config.run_functions_eagerly(True)
+    assert np.isfinite(batch["weight_t"].numpy()).all()
+
+
+def test_probability_that_rounds_to_zero_has_a_finite_weight(monkeypatch):
+    replay = buffer(12, priority_exponent=1.0, importance_exponent=1.0)
+    play(replay, 2, 1, seed=0, ends=0.0)
+    replay.set_priorities(tf.range(2), tf.constant([0.0, 3e38]))
+    monkeypatch.setattr(random, "uniform", lambda shape, seed: tf.constant([0.0, 0.5]))
+    batch, index = replay.sample(2, (0, 0))
+    assert index.numpy().tolist() == [0, 1]
+    np.testing.assert_allclose(batch["weight_t"], [1.0, 0.0], atol=1e-6)
+
+
 def test_column_of_weight_zero_is_never_chosen():
     """XLA's running sum of a long row grows in its last digit where nothing is added."""
     rng = np.random.default_rng(0)
@@ -285,6 +329,8 @@ def test_state_of_another_buffer_is_rejected():
     [
         ("reward_t", np.full(3, np.nan, "float32"), "float32(3,) with nan"),
         ("reward_t", np.zeros(3), "float64(3,)"),
+        ("reward_t", np.full(3, np.inf, "float32"), "inf"),
+        ("weight", np.full(3, np.inf, "float32"), "inf"),
         ("weight", "x", "<U1()"),
         ("return_lower_bound", None, "none"),
         ("added", -3, "-3"),

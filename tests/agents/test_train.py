@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from rrl_tf.agents import (
     Curriculum,
     DoubleDQNConfig,
+    PythonEnvs,
     RolloutStatistics,
     make_loop,
     train_double_dqn,
 )
+from rrl_tf.agents import train as agents_train
 from rrl_tf.envs import doorkey_task, gymnasium_task
 from rrl_tf.errors import InvalidInput
+from rrl_tf.export import SavedModelSession
 from rrl_tf.models import dense_q_network
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
@@ -72,9 +75,29 @@ def test_loss_of_nan_ends_the_run_and_keeps_the_last_checkpoint(tmp_path):
     assert_last_checkpoint_is_whole(tmp_path, before=16)
 
 
+@pytest.mark.parametrize(
+    ("place", "message"), [(0, "replay observation_t"), (1, "replay reward_t")]
+)
+def test_checkpoint_that_could_not_be_restored_is_not_saved(tmp_path, monkeypatch, place, message):
+    """An environment in the graph is not checked at each step."""
+    step, calls = PythonEnvs._step, []
+
+    def with_nan(env, action):
+        calls.append(action)
+        results = list(step(env, action))
+        if len(calls) > 5:
+            results[place] = results[place] + np.float32("nan")
+        return tuple(results)
+
+    monkeypatch.setattr(PythonEnvs, "_step", with_nan)
+    with pytest.raises(InvalidInput, match=f"diverged at step 8 .*: {message} must be finite"):
+        train(tmp_path, learning_starts=100)
+    assert_last_checkpoint_is_whole(tmp_path, before=8)
+
+
 def test_weights_of_nan_are_never_saved(tmp_path):
     network = keras.Sequential([keras.layers.Dense(2), keras.layers.Activation(without_gradient)])
-    with pytest.raises(InvalidInput, match=r"diverged at step 12 .*: online/000 must be finite"):
+    with pytest.raises(InvalidInput, match=r"diverged at step 12 .*: agent online/000 must"):
         train(tmp_path, network, learning_starts=11, checkpoint_every=1, n_step=1)
     assert_last_checkpoint_is_whole(tmp_path, before=12)
 
@@ -196,3 +219,72 @@ def test_failing_figure_does_not_end_a_run(tmp_path, capsys):
     run, _ = train_double_dqn(task, dense_q_network(2), config, draw_episode=draw_episode)
     assert run.is_finished()
     assert "cannot draw figures of CartPole-v1: RuntimeError: no display" in capsys.readouterr().out
+
+
+def test_run_prints_its_environment_and_network(tmp_path, capsys):
+    train(tmp_path, steps=20)
+    lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines()[:9])
+    text = {name: line.strip() for name, line in lines.items()}
+    assert text["environment"] == "CartPole-v1, 1 in parallel"
+    assert text["observations"].startswith("Box(")
+    assert text["actions"] == "Discrete(2): 0, 1"
+    assert "TimeLimit" in text["wrappers"] and "ReportSuccess" in text["wrappers"]
+    assert text["preprocessing"] == "as_float, result (4,)"
+    assert text["network"].endswith(" parameters")
+    assert text["run folder"] == f"{tmp_path / 'toy'}, step 0 of 20"
+
+
+def test_callbacks_see_the_log_and_can_stop_the_training(tmp_path):
+    seen = []
+
+    def stop_at_8(step, metrics):
+        seen.append((step, metrics["train/epsilon"]))
+        return step == 8
+
+    keras.utils.set_random_seed(0)
+    task = gymnasium_task("CartPole-v1", max_steps=12)
+    config = DoubleDQNConfig(**TOY | {"steps": 20}, runs=str(tmp_path))
+    network = dense_q_network(task.num_actions)
+    run, _ = train_double_dqn(task, network, config, callbacks=[stop_at_8])
+    assert [step for step, _ in seen] == [4, 8]
+    assert [row["train/epsilon"] for row in run.log.rows] == pytest.approx([e for _, e in seen])
+    assert run.step == 8 and (run.folder.path / "evaluation.json").exists()
+    assert (run.folder.export / "1").exists()
+    run, _ = train_double_dqn(task, network, config)  # continues
+    assert run.step == 20
+
+
+def test_best_weights_are_kept_and_exported_if_asked(tmp_path, monkeypatch):
+    """The last weights stay those of the agent, its checkpoint and its evaluation."""
+    returns = iter([1.0, 5.0, 3.0, 2.0, 2.0])
+
+    def scores(play, level, levels):
+        return {"eval/return": next(returns), "eval/return_epsilon_0.05": 0.0, "eval/level": 1}
+
+    monkeypatch.setattr(agents_train, "scores", scores)
+    weights = {}
+    keras.utils.set_random_seed(0)
+    task = gymnasium_task("CartPole-v1", max_steps=12, success_return=None)
+    options = {"steps": 40, "evaluate_every": 10, "log_every": 10, "checkpoint_every": 40}
+    config = DoubleDQNConfig(**TOY | options, runs=str(tmp_path), keep_best=True, export_best=True)
+    network = dense_q_network(task.num_actions)
+
+    def keep(step, metrics):
+        weights[step] = network.get_weights()
+
+    run, agent = train_double_dqn(task, network, config, callbacks=[keep])
+    assert run.best_step == 20
+    best, last = (keras.models.load_model(f) for f in (run.folder.best_file, run.folder.model_file))
+    policy = json.loads((run.folder.export / "1" / "assets.extra" / "policy.json").read_text())
+    assert policy["scores"]["step"] == 20 and policy["scores"]["eval/return"] == 5.0
+    for ours, kept in zip(last.get_weights(), agent.policy.get_weights()):
+        np.testing.assert_array_equal(ours, kept)
+    view = np.array([[0.1, -0.2, 0.3, 0.4]], "float32")
+    exported = SavedModelSession(run.folder.export / "1").run("act", {"observation": view})
+    np.testing.assert_allclose(exported["q_values"], best(view), atol=1e-6)
+    assert not np.allclose(exported["q_values"], agent.policy(view), atol=1e-6)
+
+
+def test_exporting_the_best_weights_needs_that_they_are_kept():
+    with pytest.raises(InvalidInput, match="`export_best` needs `keep_best`"):
+        DoubleDQNConfig(export_best=True)

@@ -150,7 +150,8 @@ def test_scripts_accept_the_options_of_every_training(name):
         if not isinstance(training, Training):
             continue  # it has no script
         script = importlib.import_module(f"train_scripts.{training.script}")
-        default = script.PRESETS[training.preset]
+        presets = getattr(script, "PRESETS", None)
+        default = presets[training.preset] if presets else script.Config(env="CartPole-v1")
         config = tyro.cli(type(default), default=default, args=list(training.options))
         assert type(config) is type(default)
 

@@ -5,9 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import tyro
+from code_blocks import ROOT
 
+from benchmarks.reproduction import Results
 from benchmarks.reproductions import (
     doorkey,
+    faithfulness,
     memory,
     memory_ablations,
     mnist,
@@ -88,6 +91,17 @@ def test_offline_runs_are_named_by_preset_and_data():
     options = trainings["bc-walker2d-medium-v0"].options
     assert options == (f"--data={config.data[0]}", "--targets", "10.0", "--steps=500")
     assert list(offline.trainings(offline.Config())) == ["doorkey", "doorkey-bc"]
+
+
+def test_faithfulness_shows_that_box_worlds_values_rise():
+    """Regression: the axis was a fall of Q, which was negative where Q rose."""
+    figure = faithfulness.curves(Results(ROOT / "docs" / "results" / "faithfulness"))
+    panels = {(axes.get_title("left"), axes.get_ylabel()): axes for axes in figure.axes}
+    assert len(panels) == 6 and all(len(axes.lines) == 5 for axes in figure.axes)
+    box_world = panels["Box-World", "change of Q"].lines[0].get_ydata()
+    doorkey = panels["DoorKey-5x5", "change of Q"].lines[0].get_ydata()
+    assert box_world[0] == pytest.approx(0.670, abs=1e-3)
+    assert doorkey[0] == pytest.approx(-0.237, abs=1e-3)
 
 
 def test_perturbed_images_start_with_the_unchanged_digits():

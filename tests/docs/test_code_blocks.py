@@ -26,7 +26,7 @@ from code_blocks import FENCE, PAGES, ROOT, Command, blocks, commands
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 # Configuration of other programs, and what a reader is not to type in.
-NO_CODE = {"text", "nginx"}
+NO_CODE = {"text", "nginx", "bibtex"}
 INLINE = re.compile(r"`((?:\w+=\S+ )*(?:(?:\.venv/bin/)?python -m|rrl-\w+|make|pip)\s[^`]+)`")
 ASSIGNMENT = re.compile(r"\w+=")
 BENCHMARK = re.compile(r"python -m\s+benchmarks\s+((?:speed|reproductions)/\w+)")

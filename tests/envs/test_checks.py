@@ -11,7 +11,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from rrl_tf.agents import ReplayBuffer, SequenceReplayBuffer, evaluate
 from rrl_tf.envs import SeededVectorEnv
-from rrl_tf.envs.checks import CheckedEnv
+from rrl_tf.envs.checks import REWARD, TERMINATED, CheckedEnv
 from rrl_tf.envs.task import ReportSuccess
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline import Player, load_episodes, record_episodes
@@ -116,6 +116,13 @@ def test_wrong_shapes_and_dtypes_also_raise_in_gymnasium(space, value, message):
         return
     with pytest.raises((TypeError, ValueError)):
         SyncVectorEnv([functools.partial(Scripted, space, first=value)]).reset()
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, 2.0, 3.0], 1.0, None, [True], []])
+def test_a_batch_has_one_number_of_each_environment(values):
+    for check in (REWARD, TERMINATED):
+        with pytest.raises(InvalidInput, match=f"^{check.name} must be 2 values, .*; received"):
+            check.batch(values, 2, str)
 
 
 def test_actions_must_be_integers():

@@ -124,9 +124,10 @@ def test_spaces_without_codes_raise(space, frames, message):
         one_hot(space, frames)
 
 
-def test_pixels_without_a_bound_raise():
-    with pytest.raises(ValueError, match="finite bounds"):
-        scaled(Box(-np.inf, np.inf, (4, 4, 3)))
+@pytest.mark.parametrize(("bound", "dtype"), [(np.inf, "float32"), (1e300, "float64")])
+def test_pixels_without_a_bound_raise(bound, dtype):
+    with pytest.raises(ValueError, match="bounds that are finite in float32"):
+        scaled(Box(-bound, bound, (4, 4, 3), dtype))
 
 
 @pytest.mark.parametrize("name", ["unseen_code", "agent_code"])

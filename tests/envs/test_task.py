@@ -1,6 +1,7 @@
 """Tasks: checks, attributes, and tasks from any Gymnasium environment."""
 
 import functools
+import itertools
 import sys
 import warnings
 
@@ -8,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence
 from minigrid.envs import MemoryEnv
 from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper, ViewSizeWrapper
 
@@ -33,8 +34,11 @@ class Walk(gymnasium.Env):
     metadata = {"render_modes": []}
 
     def __init__(self, observation_space=None, action_space=None, render_mode=None, told=False):
-        self.observation_space = observation_space or Box(-1, 1, (3,))
-        self.action_space = action_space or Discrete(2)
+        # MultiDiscrete has a length, which `or` would read.
+        self.observation_space = (
+            Box(-1, 1, (3,)) if observation_space is None else observation_space
+        )
+        self.action_space = Discrete(2) if action_space is None else action_space
         self.told = told
 
     def reset(self, *, seed=None, options=None):
@@ -82,8 +86,11 @@ def test_a_reset_restarts_the_return():
         (Box(0, 3, (4, 5), np.uint8), (4, 5, 4)),
         (Box(0, 3, (), np.float32), (1,)),
         (Discrete(6), (6,)),
+        (Discrete(6, start=-2), (6,)),
         (MultiDiscrete([2, 3]), (5,)),
-        (Dict({"a": Box(0, 1, (2, 2)), "b": Discrete(3)}), (7,)),
+        (MultiDiscrete([[2, 3]]), (1, 2, 3)),
+        (MultiBinary(4), (4,)),
+        (Dict({"a": Box(0, 1, (2, 2))}), (2, 2, 1)),
     ],
 )
 def test_observations_are_preprocessed_by_their_space(space, shape):
@@ -165,11 +172,36 @@ def test_stacked_frames_have_a_state_key_if_the_environment_has():
 def test_actions_are_numbered_from_zero():
     task = gymnasium_task(functools.partial(Walk, action_space=Discrete(3, start=5)))
     assert (task.num_actions, task.action_names) == (3, ("5", "6", "7"))
+    assert task.env_actions == (5, 6, 7)
     env = task.make_env()
     env.reset(seed=0)
     assert env.step(2)[1] == 7.0
     few = gymnasium_task("MiniGrid-MemoryS7-v0", actions=(0, 1, 2))
     assert few.action_names == ("left", "right", "forward")
+    assert few.env_actions == ()  # the numbers of the task
+
+
+@pytest.mark.parametrize(
+    ("space", "actions"),
+    [
+        (MultiDiscrete([2, 3], start=[0, 5]), list(itertools.product((0, 1), (5, 6, 7)))),
+        (MultiBinary(2), [(0, 0), (0, 1), (1, 0), (1, 1)]),
+    ],
+)
+def test_combinations_of_actions_are_numbered(space, actions):
+    class Recorder(Walk):
+        def step(self, action):
+            assert isinstance(action, np.ndarray) and self.action_space.contains(action)
+            return *super().step(0)[:4], {"action": action.tolist()}
+
+    task = gymnasium_task(lambda: Recorder(action_space=space))
+    assert task.env_actions == tuple(actions) and task.num_actions == len(actions)
+    assert task.action_names[-1] == ", ".join(map(str, actions[-1]))
+    env = task.make_env()
+    env.reset(seed=0)
+    assert [tuple(env.step(i)[4]["action"]) for i in range(len(actions))] == actions
+    Recorder.action_names = [f"name {i}" for i in range(len(actions))]
+    assert gymnasium_task(lambda: Recorder(action_space=space)).action_names[1] == "name 1"
 
 
 @pytest.mark.parametrize(
@@ -181,9 +213,19 @@ def test_actions_are_numbered_from_zero():
         (
             functools.partial(Walk, action_space=Box(-1, 1, (2,))),
             {},
-            "must be Discrete",
+            "must be Discrete, or a MultiDiscrete or MultiBinary vector",
         ),
-        (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
+        (
+            functools.partial(Walk, action_space=MultiDiscrete([33, 32])),
+            {},
+            r"at most 1024 combinations, .* received MultiDiscrete\(\[33 32\]\)",
+        ),
+        (
+            functools.partial(Walk, action_space=MultiDiscrete([2, 2])),
+            {"actions": (0, 1)},
+            r"must be different actions of MultiDiscrete.*received \(0, 1\)",
+        ),
+        (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size and be a Box"),
         (Walk, {"actions": (0, 7)}, r"must be different actions of Discrete.*received \(0, 7\)"),
         (Walk, {"frames": 0}, "`frames` must be a positive integer; received 0"),
         (Walk, {"actions": (0, 0)}, r"must be different actions of .*; received \(0, 0\)"),
@@ -347,7 +389,7 @@ def test_the_preprocessor_fits_the_observations():
         make = functools.partial(Walk, Box(0, 3, (4, 5), np.uint8))
         Task("axes", (Level("", make),), other)
     wrong = Preprocessor(lambda observation: observation, (7,))
-    with pytest.raises(ValueError, match=r"must return the shape \(7,\); received \(3,\)"):
+    with pytest.raises(ValueError, match=r"must return the shape \(1, 7\); received \(1, 3\)"):
         Task("shape", (Level("", Walk),), wrong)
 
 

@@ -6,14 +6,16 @@ import functools
 import gymnasium
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from rrl_tf.agents import RecurrentDoubleDQNConfig, evaluate, make_agent
 from rrl_tf.envs import gymnasium_task, memory_task
 from rrl_tf.interpret import episode as episode_module
-from rrl_tf.interpret.episode import _frames, choose_start, draw_episode, play
-from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
+from rrl_tf.interpret.episode import choose_start, draw_episode, play
+from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork, dense_q_network
 from rrl_tf.training import MetricsLog
+from rrl_tf.viz import style
 
 pytestmark = pytest.mark.tf_only
 CORES = {
@@ -209,11 +211,6 @@ def test_attention_among_patches_is_drawn_over_the_frame(tmp_path):
     for name, each in episode.scores.items():
         np.testing.assert_allclose(each, np.array(scores[name]), rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-4)
-    frames = _frames(episode)
-    assert frames.shape == (6, 72, 2 * 54, 3)
-    np.testing.assert_array_equal(frames[:, :, :54], episode.frames)
-    assert (frames[:5, :, 54:] != episode.frames[:5]).any(axis=(1, 2, 3)).all()
-    np.testing.assert_array_equal(frames[5, :, 54:], episode.frames[5])
 
 
 def views_of_pixels():
@@ -221,12 +218,63 @@ def views_of_pixels():
     return np.stack([env.reset()[0], *(env.step(0)[0] for _ in range(4))])
 
 
-def test_cells_of_a_grid_are_not_drawn_over_a_frame():
-    """A view need not cover the frame."""
-    pixels = gymnasium_task(Dot)
-    model = RelationalQNetwork(2, (4,))
-    model.build((None, 24, 18, 1))
-    assert not play(model, pixels, Dot("rgb_array"), {}).scores
+class Walk(gymnasium.Env):
+    """A grid of codes whose agent (code 2) walks down; the environment does not render."""
+
+    observation_space = gymnasium.spaces.Box(0, 3, (4, 3, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.row = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.row += 1
+        return self._seen(), 1.0, self.row == 3, False, {}
+
+    def _seen(self):
+        cells = np.zeros((4, 3, 1), np.uint8)
+        cells[3, 0], cells[self.row, 2] = 3, 2
+        return cells
+
+
+class MarkedWalk(Walk):
+    agent_code = 2
+
+
+@pytest.mark.parametrize("env", [Walk, MarkedWalk])
+def test_a_grid_without_entities_and_frames_is_drawn_with_attention(tmp_path, env):
+    grid = gymnasium_task(env)
+    model = RelationalQNetwork.from_preset("fast", grid.preprocessor, num_actions=2)
+    assert drawn(tmp_path, model, grid) == ["attention.png", "episode.gif"]
+    episode = play(model, grid, env(), {}, renders=False)
+    agent = [{"agent": (2, row)} for row in range(3)]
+    assert episode.cells == (agent if env is MarkedWalk else [{}] * 3)
+    observations = np.stack([env().reset()[0]])
+    _, scores = model(grid.preprocessor(observations), return_attention_scores=True)
+    cells = np.arange(12).reshape(4, 3).T.ravel()  # column by column, as in figures
+    for name, each in episode.scores.items():
+        np.testing.assert_allclose(each[0], np.array(scores[name])[0][:, cells][..., cells])
+    assert episode.frames.shape == (4, 128, 96, 3)
+    shades = episode.frames[:, ::32, ::32, 0]
+    assert [tuple(np.argwhere(each == 85)[0]) for each in shades] == [(t, 2) for t in range(4)]
+
+
+def test_a_vector_without_frames_is_not_drawn(tmp_path):
+    vector = gymnasium_task(lambda: gymnasium.wrappers.FlattenObservation(Walk()))
+    assert draw_episode(dense_q_network(2), vector, tmp_path, MetricsLog(tmp_path)) == []
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_each_channel_of_a_view_has_its_colour(frames):
+    cells = np.zeros((2, 2, 3), np.uint8)
+    cells[0, 0, 0] = cells[0, 1, 1] = cells[1, 1, 2] = 1
+    observation = np.concatenate([*[1 - cells] * (frames - 1), cells], axis=-1)
+    shown = dataclasses.replace(task(), view=None, rows_first=True)
+    object.__setattr__(shown, "frames", frames)
+    colours = episode_module._view(shown, None, observation)[::32, ::32]
+    expected = map(to_rgb, (style.colour(0), style.colour(1), "white", style.colour(2)))
+    np.testing.assert_allclose(colours.reshape(4, 3), 255 * np.array([*expected]), atol=1)
 
 
 def test_every_exported_name_is_an_object_of_its_module():

@@ -40,14 +40,21 @@ def attention(model, round_=1):
 @pytest.mark.parametrize(
     "mode",
     [
-        "float8",
-        "int4",
-        keras.quantizers.Int4QuantizationConfig(block_size=2),
-        keras.quantizers.Int8QuantizationConfig(
-            keras.quantizers.AbsMaxQuantizer(axis=0, value_range=(-63, 63)), None
+        pytest.param("float8", id="float8"),
+        pytest.param("int4", id="int4", marks=pytest.mark.slow),
+        pytest.param(
+            keras.quantizers.Int4QuantizationConfig(block_size=2),
+            id="int4-blocks",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            keras.quantizers.Int8QuantizationConfig(
+                keras.quantizers.AbsMaxQuantizer(axis=0, value_range=(-63, 63)), None
+            ),
+            id="int8-weights",
+            marks=pytest.mark.slow,
         ),
     ],
-    ids=["float8", "int4", "int4-blocks", "int8-weights"],
 )
 def test_quantization_modes(mode, dtype, tmp_path):
     model = classifier(dtype=dtype)

@@ -11,6 +11,7 @@ from rrl_tf.models import (
     ConvolutionalVQA,
     DecisionTransformer,
     MLPClassifier,
+    MultiInputQNetwork,
     RecurrentQNetwork,
 )
 
@@ -44,7 +45,16 @@ def recurrent():
     return RecurrentQNetwork(3, "lstm", core, "dense", encoder, hidden_units=(8,))
 
 
+def multi_input():
+    encoders = {
+        "grid": {"encoder": "relational", "conv_filters": (4,)},
+        "image": {"encoder": "dense", "convolutions": ((3, 2, 1),), "hidden_units": (5,)},
+    }
+    return MultiInputQNetwork(3, encoders, hidden_units=(8,))
+
+
 MODELS = {
+    "multi-input": (multi_input, {"grid": normal(3, 4, 4, 2), "image": normal(3, 5, 5, 1)}),
     "decision-transformer": (decision_transformer, WINDOW),
     "behavior-cloning": (lambda: BehaviorCloning(4, 3, (6,)), WINDOW),
     "recurrent": (recurrent, STEP),

@@ -268,7 +268,7 @@ def test_sequence_of_unknown_length_is_an_error():
     }
     with pytest.raises(InvalidInput, match="known number of steps T"):
         shared("lstm").unroll(inputs)
-    with pytest.raises(InvalidInput, match=r"at least one; .* \(2, 0, 3, 3, 5\)"):
+    with pytest.raises(InvalidInput, match=r"at least one; .* \(2, 0\)"):
         shared("lstm").unroll({name: value[:, :0] for name, value in sequences().items()})
 
 

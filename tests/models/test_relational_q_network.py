@@ -42,6 +42,7 @@ def observation(shape, batch=2, seed=0):
         ("fast", (7, 7, 20), 13_190),
         ("fast", (7, 7, 24), 13_190 + 4 * 32),
         ("fast", (7, 7, 80), 13_190 + 60 * 32),
+        ("grid", (6, 6, 4), 14_899),
     ],
 )
 @pytest.mark.parametrize("preprocessor", [None, SEEN])
@@ -161,6 +162,34 @@ def test_max_readout_ignores_the_order_of_nodes_and_flatten_does_not():
             readout=readout,
         )
         assert np.allclose(array(model(x)), array(model(x[:, ::-1])), atol=1e-5) == forgets
+
+
+def test_attention_readout_reads_visible_cells_that_are_not_removed():
+    model = network("grid", (4, 5, 20), SEEN, conv_kernel_size=1)
+    for weight in model.weights:
+        weight.assign(np.random.default_rng(0).normal(scale=0.2, size=weight.shape))
+    x = observation((4, 5, 20))
+    x[..., 0] = 0
+    x[:, 0, :, 0] = 1  # the first row is not visible
+    removed = np.zeros((2, 20), bool)
+    removed[:, 7] = True
+    q, attention = model(x, return_attention_scores=True, removed=removed)
+    weights = array(attention["readout"])
+    assert weights.shape == (2, 4, 1, 20)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+    assert weights[..., :5].max() == weights[..., 7].max() == 0
+    assert weights[..., 8:].min() > 0
+    # An unseen cell changes nothing.
+    x[:, 0, :, 1:] = 7
+    np.testing.assert_allclose(array(model(x, removed=removed)), array(q), rtol=1e-4, atol=1e-4)
+
+
+def test_grid_knows_where_its_cells_are_and_takes_grids_of_any_size():
+    model = network("grid", (6, 6, 4), None)
+    for shape in ((6, 6, 4), (5, 10, 4)):
+        x = observation(shape)
+        q = model(x)
+        assert not np.allclose(array(q), array(model(x[:, ::-1])), atol=1e-5)
 
 
 def test_zambaldi_takes_grids_of_any_size():

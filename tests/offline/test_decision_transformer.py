@@ -17,11 +17,13 @@ from rrl_tf.offline import (
     decision_transformer,
     train_decision_transformer,
 )
+from rrl_tf.training import MetricsLog
 from rrl_tf.training.devices import Replicas
 
 pytestmark = [
     pytest.mark.tf_only,
     pytest.mark.filterwarnings("ignore:.*at their bounds"),
+    pytest.mark.filterwarnings("ignore:the returns of the policy do not follow"),
     pytest.mark.usefixtures("few_pictures"),
 ]
 
@@ -103,6 +105,31 @@ def test_the_saved_model_has_the_chosen_noise_scale(tmp_path):
     run = train_decision_transformer(data, network, scaling, settings)
     saved = keras.models.load_model(run.folder.model_file)
     assert saved.noise_scale == summary_of(run)["chosen_noise"] != 0.5
+
+
+def test_a_policy_that_does_not_follow_its_targets_says_so(tmp_path, capsys):
+    data, network, scaling = toy()
+    settings = config(tmp_path, targets=(100.0, 200.0, 300.0))  # unreachable
+    with pytest.warns(UserWarning, match="do not follow its target returns"):
+        run = train_decision_transformer(data, network, scaling, settings)
+    found = summary_of(run)
+    assert found["target_following"]["followed"] is False
+    assert "returns do not follow their targets: rank correlation" in capsys.readouterr().out
+    [*_, row] = MetricsLog(run.folder.path, loggers=()).rows
+    assert row["step"] == 4 and "train/loss" in row
+    for target, each in found["last"].items():
+        assert row[f"eval/return_target_{target}"] == pytest.approx(each["return"], rel=1e-5)
+    correlation = found["target_following"]["rank_correlation"]
+    assert row["eval/target_rank_correlation"] == correlation
+    report = (run.folder.path / "report.html").read_text()
+    assert "<tr><th>target return, last weights</th><th>return</th>" in report
+    shown = f"{found['last']['200']['return']:.6g}"
+    assert f"<tr><td>200</td><td>{shown}</td>" in report
+    assert "last weights, target" not in report
+
+    settings = dataclasses.replace(settings, evaluation_episodes=0)  # keeps the results
+    run = train_decision_transformer(data, network, scaling, settings)
+    assert summary_of(run)["target_following"] == found["target_following"]
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])

@@ -62,6 +62,7 @@ def with_nan(values):
         ({"observations": with_nan}, r"observations must be finite in float32; received nan"),
         ({"rewards": with_nan}, r"rewards must be finite in float32; received nan"),
         ({"rewards": lambda r: r + 1e300}, r"in float32; received 1e\+300"),
+        ({"rewards": lambda r: r + 3e38}, r"sum of absolute .* received 9\.0+1e\+38"),
         ({"observations": lambda o: o.astype(object)}, "observations must be numbers .* object"),
         ({"observations": lambda o: np.array({"a": o})}, r"observations must be .* shape \(\)"),
         ({"observations": lambda o: o[:, :0]}, r"observations must be .* shape \(4, 0\)"),

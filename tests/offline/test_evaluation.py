@@ -21,6 +21,7 @@ from rrl_tf.offline.evaluation import (
     default_targets,
     make_envs,
     set_noise_scale,
+    target_following,
     validation_windows,
 )
 
@@ -88,6 +89,42 @@ def test_means_are_those_of_the_played_episodes(reports):
     assert similar == {"1234567.0": expected, "1234569.0": expected}
     two = evaluator.means(1.0, seed=3, episodes=2)
     assert two["return"] == 4.5 and two["return_deviation"] == 0.5
+
+
+def table(returns):
+    return {f"{target:g}": {"return": float(value)} for target, value in returns.items()}
+
+
+@pytest.mark.parametrize(
+    ("returns", "correlation", "error", "followed"),
+    [
+        ({0: 1, 5: 5, 10: 9}, 1.0, 0.667, True),
+        ({8: 491, 37: 400, 66: 300, 95: 200, 124: 159}, -1.0, 244, False),  # random CartPole
+        ({0: 7, 5: 7, 10: 7}, 0.0, 4.0, False),
+        ({0: 480, 250: 490, 500: 500}, 1.0, 240, False),  # in order, but almost the same
+        # Spearman's formula with equal ranks: targets 1 to 7, returns 2.5 four times, 5, 6, 7.
+        ({0: 0, 0.3: 0, 0.5: 0, 0.7: 0, 0.8: 0.8, 0.9: 0.9, 0.95: 0.95}, 0.906, 0.214, True),
+    ],
+)
+def test_target_following_is_rank_correlation_and_mean_error(returns, correlation, error, followed):
+    found = target_following(table(returns))
+    assert found["rank_correlation"] == correlation
+    assert found["mean_error"] == error
+    assert found["followed"] is followed
+
+
+def test_two_targets_do_not_show_whether_a_policy_follows_them():
+    assert target_following(table({0: 1, 5: 0})) == {}
+
+
+@given(returns=st.lists(st.floats(-100, 100), min_size=3, max_size=6), shift=st.floats(-5, 5))
+def test_rank_correlation_does_not_depend_on_the_order_or_the_scale(returns, shift):
+    rows = list(enumerate(returns))
+    found = target_following(table(dict(rows)))["rank_correlation"]
+    assert target_following(table(dict(rows[::-1])))["rank_correlation"] == found
+    opposite = {-target: value for target, value in rows}
+    assert target_following(table(opposite))["rank_correlation"] == -found
+    assert -1 <= found <= 1
 
 
 def test_an_environment_that_cannot_be_made_is_named_with_its_extra():
@@ -184,6 +221,20 @@ def test_scores_of_another_target_do_not_count(tmp_path):
     assert (other.score, other.kept_target) == (-np.inf, 20.0)
     other.update(1.0)
     assert (other.score, other.kept_target) == (1.0, 30.0)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_score_that_is_not_finite_is_not_stored(tmp_path, wrong):
+    best = BestWeights(tmp_path / "best.npz", behavior_cloning())
+    for stored in (False, True):
+        with pytest.raises(InvalidInput, match=f"`score` must be finite .*; received {wrong}"):
+            best.update(wrong)
+        assert best.exists() == stored
+        best.update(1.0)
+    kept = dict(np.load(best.file)) | {"score": np.array(wrong)}
+    np.savez(best.file, **kept)
+    with pytest.raises(InvalidInput, match=f"score in .*best.npz must be finite.*{wrong}"):
+        BestWeights(best.file, behavior_cloning())
 
 
 def test_best_weights_that_cannot_be_read_are_one_error(tmp_path):

@@ -28,6 +28,7 @@ from rrl_tf.offline import (
 from rrl_tf.offline.decision_transformer import make_windows
 from rrl_tf.offline.evaluation import ReturnEvaluator, make_envs
 from rrl_tf.offline.fine_tuning import EpisodeBuffer
+from rrl_tf.training import MetricsLog
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
@@ -211,7 +212,7 @@ def test_the_summary_has_the_returns_before_fine_tuning(tmp_path, capsys):
     # The best weights play the target that selected them.
     assert found["last"].keys() > {"12"} and found["best"].keys() == {"12"}
     assert "  before the fine-tuning, target 12: " in capsys.readouterr().out
-    assert "before the fine-tuning, target" in (tmp_path / "tuned" / "report.html").read_text()
+    assert "target return, before the fine-tuning" in (tmp_path / "tuned/report.html").read_text()
 
 
 def test_a_run_resumes_with_the_first_or_the_last_weights(tmp_path):
@@ -258,13 +259,14 @@ def test_a_finished_run_is_evaluated_again_for_other_targets(tmp_path):
     training = dataclasses.replace(TRAINING, held_out=0.0)
     fine_tune(data, network, scaling, training, config(tmp_path, steps=1, episodes=1))
     assert best != rounded and summary_of(tmp_path)["last"].keys() == {f"{rounded:g}"}
-    weights, rows = network.get_weights(), (tmp_path / "tuned" / "metrics.csv").read_text()
+    weights, rows = network.get_weights(), MetricsLog(tmp_path / "tuned", loggers=()).rows
     training = dataclasses.replace(training, targets=(12.0,), evaluation_episodes=4)
     fine_tune(data, network, scaling, training, config(tmp_path, steps=1, episodes=1))
     summary = summary_of(tmp_path)
     assert summary["last"].keys() == {"12", f"{best:g}"}
     assert summary["before_fine_tuning"].keys() == {"12"}
-    assert (tmp_path / "tuned" / "metrics.csv").read_text() == rows
+    [*earlier, last], again = rows, MetricsLog(tmp_path / "tuned", loggers=()).rows
+    assert again[:-1] == earlier and last.items() < again[-1].items()  # returns of new targets
     for a, b in zip(network.get_weights(), weights):
         np.testing.assert_array_equal(a, b)
 

@@ -1,5 +1,7 @@
 """Scaling of raw values for a network, and of its predictions."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -193,3 +195,13 @@ def test_equal_and_distant_bounds_give_finite_actions(low, high):
     np.testing.assert_allclose(played, actions, rtol=1e-6)
     beyond = keras.ops.full((1, 2), 9.0)
     assert np.asarray(scaling.action(beyond)).tolist() == [high.tolist()]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "name", ["state_offset", "state_factor", "action_low", "action_high", "target_return"]
+)
+def test_statistics_must_be_finite(name, wrong):
+    numbers = [np.zeros(2), np.ones(2), 1.0, -np.ones(1), np.ones(1)]
+    with pytest.raises(InvalidInput, match=f"`{name}` must be finite .*; received {wrong}"):
+        dataclasses.replace(Scaling(*numbers), **{name: np.array([0.0, wrong])})

@@ -157,9 +157,7 @@ def test_act_and_keep_need_begin():
     ("shape", "episodes"), [((S,), 1), ((S,), S), ((2,), 1), ((2, S), 1), ((2, 1), 2), ((), 1)]
 )
 def test_observations_of_another_shape_do_not_change_the_window(policy, shape, episodes):
-    message = (
-        rf"observations must be \({episodes}, {S}\), .* received the shape \({str(shape)[1:-1]}\)"
-    )
+    message = rf"^the observation must be ({episodes} values|finite float32 of shape \({S},\))"
     policy.begin(np.ones(episodes))
     for _ in range(2):
         with pytest.raises(InvalidInput, match=message):
@@ -172,18 +170,58 @@ def test_preprocessed_observations_have_the_shape_of_the_first_step():
     policy = TrajectoryPolicy(transformer(discrete=True), scale)
     policy.begin([1.0])
     policy.act(np.zeros((1, S, 2), "float32"))
-    with pytest.raises(
-        InvalidInput, match=r"must be \(1, 3, 2\), .* received the shape \(1, 3, 1\)"
-    ):
+    message = r"of shape \(3, 2\); received .* of shape \(3, 1\) from episode 0 .* in step 1"
+    with pytest.raises(InvalidInput, match=message):
         policy.act(np.zeros((1, S, 1), "float32"), [0.0])
 
 
-@pytest.mark.parametrize("wrong", [None, 0.0, [1.0], [1.0, 2.0, 3.0], [[1.0], [2.0]]])
+@pytest.mark.parametrize(
+    ("wrong", "received"),
+    [
+        ([[0, np.nan, 0]], "float64 .* with nan"),
+        ([[0, 1e39, 0]], r"float64 .* with 1e\+39"),
+        ([["left", "left", "left"]], "('left'|<U4)"),
+        ([[0, 1j, 0]], "(0j|complex)"),
+    ],
+)
+def test_observations_that_are_no_finite_numbers_do_not_change_the_window(policy, wrong, received):
+    policy.begin([1.0])
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match=f"observation.* must be .*; received .*{received}"):
+            policy.act(wrong, [0.0])
+        expected = policy.act(np.zeros((1, S), "float32"), [0.0])
+    policy.begin([1.0])
+    for _ in range(2):
+        found = policy.act(np.zeros((1, S)), [[0.0]])  # float64, and a reward of shape (1,)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_preprocessed_observations_have_the_dtype_of_the_first_step():
+    scale = Scaling(np.zeros(S), np.ones(S), 1.0, preprocessor=lambda grids: grids[:, :, 0])
+    policy = TrajectoryPolicy(transformer(discrete=True), scale)
+    policy.begin([1.0])
+    policy.act(np.zeros((1, S, 2), "uint8"))
+    policy.act(np.full((1, S, 2), 255), [0.0])
+    for wrong in (256, -1, 0.5):
+        with pytest.raises(InvalidInput, match=f"must be uint8 .* with {wrong} from episode 0"):
+            policy.act(np.full((1, S, 2), wrong), [0.0])
+
+
+@pytest.mark.parametrize("wrong", [[np.nan, 0.0], [0.0, np.inf], [1e39, 0.0], ["1", "2"]])
+def test_rewards_must_be_finite_numbers(policy, wrong):
+    observations = np.zeros((2, S), "float32")
+    policy.begin([1.0, 2.0])
+    policy.act(observations)
+    with pytest.raises(InvalidInput, match=r"the reward must be finite float64 .* from episode"):
+        policy.act(observations, wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 0.0, [1.0], [1.0, 2.0, 3.0], [[1.0, 0.0], [2.0, 0.0]]])
 def test_rewards_must_be_one_per_episode_after_the_first_step(policy, wrong):
     observations = np.zeros((2, S), "float32")
     policy.begin([1.0, 2.0])
     policy.act(observations, wrong)  # ignored in the first step
-    with pytest.raises(InvalidInput, match=r"rewards must be \(2,\), .* received "):
+    with pytest.raises(InvalidInput, match=r"^the reward must be (2 values|finite float64 of)"):
         policy.act(observations, wrong)
     whole_return = TrajectoryPolicy(
         transformer(), dataclasses.replace(scaling(), condition="return")

@@ -63,7 +63,7 @@ def test_doorkey_5x5_reaches_the_results_of_its_card():
     resets = task.evaluation_resets(-1, 1000)
     played = evaluate(policy.act, task.make_test_env, resets).summary()
     assert played["success"] == card("doorkey-5x5")["eval/success"] == 1.0
-    assert played["length"] == pytest.approx(card("doorkey-5x5")["eval/length"])
+    assert played["solved_length"] == pytest.approx(card("doorkey-5x5")["eval/solved_length"])
 
 
 def test_box_world_reaches_the_results_of_its_card():

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib
 import os
 import pathlib
 import re
@@ -33,11 +34,11 @@ class Config:
 PRESETS = {"fast": Config(), "slow": Config("slow", steps=30)}
 
 
-def run(monkeypatch, *arguments, main=lambda config: None):
+def run(monkeypatch, *arguments, main=lambda config: None, **options):
     main.__doc__ = "Does it."
     monkeypatch.setattr(sys, "argv", ["script", *arguments])
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-    command_line.run_preset(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast", **options)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +84,28 @@ def test_wrong_option_is_named_and_exits_with_2(monkeypatch, capsys, arguments, 
     assert message in capsys.readouterr().err
 
 
-def test_help_lists_the_presets(monkeypatch, capsys):
+def test_help_lists_the_presets_with_one_line_each(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
-        run(monkeypatch, "--preset=slow", "--help")
+        run(monkeypatch, "--preset=slow", "--help", about={"slow": "takes ten times as long"})
     assert not ended.value.code
     output = capsys.readouterr().out
-    assert "Presets: fast, slow. The defaults below are of slow." in output
+    assert "Presets (the defaults below are of slow):\n" in output
+    assert "\n  fast\n  slow  takes ten times as long\n" in output
     assert "default: 30" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "preset"),
+    [
+        (["--kind=b"], "slow"),
+        (["--kind", "b", "--preset", "fast"], "fast"),
+        ([], "fast"),
+    ],
+)
+def test_option_implies_a_preset_unless_one_is_given(monkeypatch, arguments, preset):
+    configs, implied = [], {"kind": lambda kind: {"b": "slow"}[kind]}
+    run(monkeypatch, *arguments, main=lambda config: configs.append(config), implied=implied)
+    assert configs[0].preset == preset and configs[0].steps == PRESETS[preset].steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +128,125 @@ def test_help_of_a_run_has_groups_with_docstrings_and_defaults(monkeypatch, caps
     titles = re.findall(r"(\w+) options", shown)
     assert titles == ["run", "optimiser", "distribution", "task"]
     assert "Largest shift in pixels. (default: 3)" in shown
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent(RunConfig):
+    discount: float = 0.9
+    learning_rate: float = 0.5
+    steps: int = 10
+    target_rate: float = 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--gamma=0.5", "--lr", "0.1"], Agent(discount=0.5, learning_rate=0.1)),
+        (["--total-timesteps=7", "--tau=1"], Agent(steps=7, target_rate=1.0)),
+        (["--total_timesteps", "7"], Agent(steps=7)),
+    ],
+)
+def test_names_of_other_libraries_are_accepted(monkeypatch, arguments, expected):
+    configs = []
+    monkeypatch.setattr(sys, "argv", ["script", *arguments])
+    command_line.run(configs.append, Agent, description="x")
+    assert configs == [expected]
+
+
+@pytest.mark.parametrize(("typo", "meant"), [("--gama", "--gamma"), ("--stesp", "--steps")])
+def test_unknown_option_suggests_the_nearest(monkeypatch, capsys, typo, meant):
+    monkeypatch.setattr(sys, "argv", ["script", typo, "3"])
+    with pytest.raises(SystemExit):
+        command_line.run(print, Agent, description="x")
+    shown = capsys.readouterr().err
+    assert "Perhaps you meant" in shown and meant in shown.partition("Perhaps")[2]
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        (["/usr/bin/python3", "-m", "train_scripts", "dqn"], "python3 -m train_scripts dqn"),
+        (["python", "train_scripts/train_dqn.py"], "python train_scripts/train_dqn.py"),
+        (["/venv/bin/python", "/venv/bin/rrl-train", "dqn"], "rrl-train dqn"),
+    ],
+)
+def test_usage_shows_the_command_that_was_typed(monkeypatch, capsys, typed, shown):
+    monkeypatch.setattr(sys, "orig_argv", [*typed, "--help"])
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "--help")
+    assert capsys.readouterr().out.startswith(f"usage: {shown} [-h]")
+
+
+@pytest.mark.parametrize("script", ["doorkey", "dqn", "recurrent", "box_world", "atari"])
+def test_help_of_an_agent_does_not_load_keras(script):
+    code = (
+        "import runpy, sys, contextlib\n"
+        "sys.argv = ['-m', '--help']\n"
+        "with contextlib.suppress(SystemExit):\n"
+        f"    runpy.run_module('train_scripts.train_{script}', None, '__main__', alter_sys=True)\n"
+        "loaded = {'keras', 'tensorflow', 'matplotlib'} & set(sys.modules)\n"
+        "assert not loaded, loaded"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "--num-heads" in shown.stdout and "--total-timesteps" in shown.stdout
+
+
+SCRIPTS = "atari box_world decision_transformer doorkey graphs mnist nth_farthest recurrent"
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("name", [*SCRIPTS.split(), "sort_of_clevr", "text"])
+def test_every_preset_has_a_line(name):
+    script = importlib.import_module(f"train_scripts.train_{name}")
+    assert list(script.ABOUT) == list(script.PRESETS)
+    assert all(len(line) < 75 for line in script.ABOUT.values())
+
+
+SEEDS = """
+import dataclasses
+from rrl_tf.training import MetricsLog, RunConfig
+from train_scripts import command_line
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunConfig):
+    steps: int = 3
+
+def main(config):
+    '''Does it.'''
+    assert config.seed != 7, "seven"
+    log = MetricsLog(config.path, loggers=())
+    for step in (1, 2):
+        log.write(step, {"eval/success": step * config.seed / 10})
+
+command_line.run(main, Config)
+"""
+
+
+@pytest.mark.tf_only
+def test_several_seeds_train_in_their_own_folders_and_are_drawn(tmp_path):
+    script, root = tmp_path / "script.py", pathlib.Path(__file__).parents[2]
+    script.write_text(SEEDS)
+
+    def start(*arguments):
+        return subprocess.run(
+            [sys.executable, "script.py", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+        )
+
+    done = start("--seeds", "1", "3", "--jobs", "2", "--name=mine", "--steps=2")
+    assert done.returncode == 0, done.stderr
+    assert "eval/success at step 2: 0.2, 0.6; mean 0.4, 0.2 to 0.6 over 2 seeds" in done.stdout
+    names = {path.name for path in (tmp_path / "runs").iterdir()}
+    logs = {f"mine-seed{seed}{suffix}" for seed in (1, 3) for suffix in ("", ".log")}
+    assert names == {*logs, "mine-seeds-1-3.png"}
+    failed = start("--seeds", "7")
+    assert failed.returncode == 1
+    assert failed.stderr.endswith("error: --seed=7 --name= failed: AssertionError: seven\n")
+    twice = start("--seeds", "1", "1")
+    assert "`seeds` distinct; received 1 and (1, 1)" in twice.stderr
 
 
 def test_groups_have_no_option_twice():
@@ -192,7 +327,7 @@ def test_interrupted_run_reports_that_it_can_resume(monkeypatch, capsys):
     assert "the same command resumes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module", ["train_scripts.train_doorkey", "benchmarks", "serving.server"])
+@pytest.mark.parametrize("module", ["train_scripts.train_mnist", "benchmarks", "serving.server"])
 def test_interrupt_during_imports_is_no_traceback(tmp_path, module):
     (tmp_path / "tensorflow.py").write_text(
         "import time; print('importing', flush=True); time.sleep(60)"

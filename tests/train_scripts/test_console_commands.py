@@ -13,12 +13,12 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def command(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["rrl-train", *arguments])
+    monkeypatch.setattr(sys, "orig_argv", ["bin/python", "bin/rrl-train", *arguments])
     console.main()
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_help_lists_every_training_script(monkeypatch, capsys, arguments):
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)  # as for a file in bin/
     with pytest.raises(SystemExit):
         command(monkeypatch, *arguments)
     output = capsys.readouterr().out
@@ -46,7 +46,8 @@ def test_task_runs_like_its_module():
         capture_output=True,
         text=True,
     )
-    assert script.stdout.startswith("usage: python -m train_scripts.train_text [-h]")
+    name = pathlib.Path(sys.executable).name
+    assert script.stdout.startswith(f"usage: {name} -m train_scripts text [-h]")
     assert "--preset" in script.stdout
 
 

@@ -234,7 +234,6 @@ def test_default_name_has_preset_data_and_seed():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"steps": 5}, "`steps` must be a multiple of `log_every`"),
         ({"batch_size": 0}, "`batch_size` must be greater than 0"),
         ({"best_fraction": 0.0}, "`best_fraction` must be greater than 0"),
         ({"held_out": 1.5}, "`held_out` must be from 0 to 1"),

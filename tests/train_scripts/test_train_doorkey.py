@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import typing
 
 import keras
 import numpy as np
@@ -318,3 +319,26 @@ def test_other_configuration_does_not_resume_a_run(copied):
 
     with pytest.raises(ValueError, match="seed was 0 and is now 1"):
         train_doorkey.main(toy_config(copied.parent, seed=1))
+
+
+def test_sizes_of_the_network_are_options(tmp_path):
+    from rrl_tf.errors import InvalidInput
+    from train_scripts import train_doorkey
+
+    sizes = {"num_heads": 4, "key_size": 8, "num_rounds": 3, "hidden_units": (32, 16)}
+    config = dataclasses.replace(train_doorkey.FAST, **sizes)
+    network = train_doorkey.make_network(config, train_doorkey.make_task(config))
+    found = network.get_config()
+    assert (found["num_rounds"], tuple(found["hidden_units"])) == (3, (32, 16))
+    assert (found["block"]["num_heads"], found["block"]["key_size"]) == (4, 8)
+    with pytest.raises(InvalidInput, match="`num_heads` must be greater than 0; received 0"):
+        dataclasses.replace(config, num_heads=0).network_sizes()
+
+
+def test_help_names_every_network():
+    from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
+    from train_scripts import train_doorkey, train_dqn
+
+    kind = typing.get_type_hints(train_doorkey.Config)["network"]
+    assert typing.get_args(kind) == tuple(RELATIONAL_Q_NETWORK)
+    assert set(RELATIONAL_Q_NETWORK) <= set(train_dqn.NETWORKS)

@@ -122,6 +122,7 @@ def test_run_trains_evaluates_and_exports(tmp_path, env, network):
     assert summary["step"] == 96
     assert 0 <= summary["eval/success"] <= 1
     assert ("eval/loops" in summary) == env.startswith("MiniGrid")
+    assert json.loads((run.folder.path / "config.json").read_text())["discount"] == 0.99
     task = gymnasium_task(env)
     observations = np.stack([task.make_env().reset(seed=seed)[0] for seed in range(5)])
     policy = export_of(run)
@@ -136,11 +137,13 @@ def test_run_on_a_users_grid_environment(tmp_path, coin_grid):
     assert {path.name for path in run.folder.figures.iterdir()} == {"attention.png", "episode.gif"}
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
     assert {"eval/success", "eval/loops", "eval/return"} <= summary.keys()
+    assert json.loads((run.folder.path / "config.json").read_text())["discount"] == 0.95
     policy = export_of(run)
     observation, _ = importlib.import_module("coins").CoinGrid().reset(seed=0)
     action, scores = policy.act(observation, return_attention_scores=True)
     assert action == agent.greedy(observation[None])[0]
-    assert all(each.shape[-2:] == (24, 24) for each in scores.values())
+    shapes = {name: each.shape for name, each in scores.items()}
+    assert shapes == {"round_1": (2, 24, 24), "readout": (4, 1, 24)}
     assert policy.details["action_names"] == ["up", "down", "left", "right"]
 
 
@@ -182,7 +185,7 @@ def test_test_env_is_evaluated(tmp_path):
 @pytest.mark.parametrize(
     ("env", "changes", "message"),
     [
-        ("Pendulum-v1", {}, "must be Discrete for a double DQN; received Box"),
+        ("Pendulum-v1", {}, "must be Discrete, or a MultiDiscrete or .*; received Box"),
         ("CartPole-v2", {}, "cannot make the environment 'CartPole-v2'"),
         (
             "CartPole-v1",
@@ -191,7 +194,12 @@ def test_test_env_is_evaluated(tmp_path):
         ),
         ("CartPole-v1", {"network": "fast"}, "network 'fast' takes grids .*received .*4,"),
         ("CartPole-v1", {"preset": "fast"}, "no presets; received 'fast'"),
-        ("MiniGrid-Empty-5x5-v0", {"network": "convolutional"}, "cannot take .*7, 7, 24"),
+        (
+            "CartPole-v1",
+            {"network": "convolutional"},
+            "'convolutional' takes grids .*`--network dense`",
+        ),
+        ("MiniGrid-Empty-5x5-v0", {"network": "atari"}, "'atari' takes larger grids; .*7, 7, 24"),
         ("", {}, "--env is missing"),
         ("CartPole-v1", {"frames": 0}, "`frames` must be greater than 0"),
         ("CartPole-v1", {"actions": (5,)}, r"received \(5,\)"),
@@ -203,6 +211,61 @@ def test_wrong_option_writes_nothing(tmp_path, env, changes, message):
     with pytest.raises(InvalidInput, match=message):
         train(tmp_path / "runs", env, **changes)
     assert not (tmp_path / "runs").exists()
+
+
+VECTOR, PICTURE = (
+    gymnasium.spaces.Box(-1, 1, (4,)),
+    gymnasium.spaces.Box(0, 255, (40, 36, 3), "uint8"),
+)
+GRIDS = (
+    gymnasium.spaces.Box(0, 3, (5, 5, 1), "uint8"),
+    gymnasium.spaces.Box(0, 3, (10, 10), "uint8"),
+    gymnasium.spaces.Box(0, 1, (7, 6, 3), "float32"),
+    gymnasium.spaces.Box(-np.inf, np.inf, (1, 9, 2)),
+)
+
+
+def made_network(space, name):
+    """Return the network that `train_dqn` makes for observations of a space."""
+    from rrl_tf.envs import gymnasium_task
+    from train_scripts import train_dqn
+
+    class Still(gymnasium.Env):
+        observation_space, action_space = space, gymnasium.spaces.Discrete(4)
+
+    task = gymnasium_task(Still)
+    network = train_dqn.make_network(train_dqn.Config(env="Still-v0", network=name), task)
+    values = network(np.zeros((2, *task.preprocessor.shape), "float32"))
+    assert values.shape == (2, 4)
+    return network
+
+
+@pytest.mark.parametrize("space", GRIDS, ids=lambda space: str(space.shape))
+@pytest.mark.parametrize(
+    "name",
+    ["", "dense", "convolutional", "book", "zambaldi", "fast", "fast-relative", "grid", "atari"],
+)
+def test_every_network_fits_small_grids_or_is_refused(space, name):
+    from rrl_tf.errors import InvalidInput
+
+    if name == "atari":
+        with pytest.raises(InvalidInput, match=r"'atari' takes larger grids; .* `--network grid`"):
+            made_network(space, name)
+    else:
+        made_network(space, name)
+
+
+@pytest.mark.parametrize(
+    ("space", "kind", "parameters"),
+    [(VECTOR, "Sequential", 17_668), (PICTURE, "Sequential", 111_268)],
+)
+def test_default_network_fits_the_observations(space, kind, parameters):
+    network = made_network(space, "")
+    assert (type(network).__name__, network.count_params()) == (kind, parameters)
+
+
+def test_default_network_of_a_grid_reads_its_cells_by_attention():
+    assert made_network(GRIDS[0], "").readout == "attention"
 
 
 def test_other_network_does_not_resume_a_run(tmp_path, unfinished):

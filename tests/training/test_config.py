@@ -94,6 +94,6 @@ def test_roles_of_fields_survive_a_new_default():
         episodes: int = 6
         width: int = 7
 
-    unchanged = {"name", "runs", "logger", "profile", "devices", "cluster", "steps"}
+    unchanged = {"name", "runs", "logger", "keep_best", "profile", "devices", "cluster", "steps"}
     assert Config().mutable_fields() == unchanged
     assert Config().evaluation_fields() == {"episodes"}

@@ -194,12 +194,43 @@ def test_progress_bar_starts_at_the_resumed_epoch(tmp_path, capfd):
     assert "0/4" not in shown
 
 
-@pytest.mark.parametrize("intervals", [{"steps": 10}, {"steps": 9, "checkpoint_every": 4}])
-def test_uneven_intervals_write_nothing(tmp_path, intervals):
-    config = RunConfig(runs=str(tmp_path), name="run")
-    with pytest.raises(InvalidInput, match=r"`steps_per_epoch`=3; received"):
-        FitRun(config, make_model(), steps_per_epoch=3, **intervals)
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("killed_at", [None, 6, 10])
+def test_last_epoch_is_shorter_if_the_steps_are_no_multiple(tmp_path, killed_at):
+    """Checkpoints and figures are written with the first log entry after their step."""
+    drawn, config = [], RunConfig(runs=str(tmp_path), name="run")
+
+    def new():
+        return FitRun(config, make_model(), steps=11, steps_per_epoch=3, checkpoint_every=5)
+
+    def fit(run, *callbacks):
+        figures = LogFigures(run.log, lambda m: drawn.append(run.log.rows[-1]["step"]) or {}, 4)
+        return train(run, [figures, *callbacks])
+
+    if killed_at:
+        with pytest.raises(MemoryError):
+            fit(new(), At(killed_at, killed))
+        run = new()
+        assert run.step == {6: 0, 10: 6}[killed_at]
+        drawn.clear()
+    run = fit(new())
+    assert run.step == int(run.model.optimizer.iterations) == 11
+    assert [row["step"] for row in run.log.rows] == [3, 6, 9, 11]
+    assert drawn == [step for step in (6, 9) if step > (6 if killed_at == 10 else 0)]
+    assert new().step == 11 and new().is_over()
+
+
+def test_run_continues_after_a_shorter_epoch(tmp_path):
+    """The weights equal those of a run without a break."""
+
+    def run(name, steps):
+        config = RunConfig(runs=str(tmp_path), name=name)
+        return train(FitRun(config, make_model(), steps=steps, steps_per_epoch=3))
+
+    run("two", 5)
+    two, one = run("two", 11), run("one", 11)
+    assert [row["step"] for row in two.log.rows] == [3, 5, 8, 11]
+    for ours, theirs in zip(two.model.variables, one.model.variables):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
 
 
 def test_unbuilt_model_writes_nothing(tmp_path):
@@ -285,6 +316,10 @@ def test_pictures_are_drawn_at_multiples_of_every(tmp_path):
         ([1, 2, 3], "min", True),
         ([1, 2, 3], "max", False),
         ([], "min", False),
+        ([1, np.nan, np.nan], "min", True),
+        ([1, np.nan, np.inf], "max", True),
+        ([-np.inf, 2, 1], "min", False),
+        ([np.nan, np.nan, 5], "max", False),
     ],
 )
 def test_early_stop_depends_on_the_rows(values, mode, expected):

@@ -55,6 +55,20 @@ def test_csv_and_tensorboard_have_the_same_values(tmp_path):
     assert ("eval/success", 10) not in scalars
 
 
+def test_metrics_of_the_same_step_share_an_entry(tmp_path):
+    log = MetricsLog(tmp_path)
+    log.write(10, {"train/loss": 0.5})
+    log.write(20, {"train/loss": 0.25})
+    for value in (1.0, 2.0):  # a repeated evaluation replaces its values
+        log.write(20, {"eval/return": value})
+    assert log.rows == [
+        {"step": 10, "train/loss": 0.5},
+        {"step": 20, "train/loss": 0.25, "eval/return": 2.0},
+    ]
+    assert [row["eval/return"] for row in read(tmp_path / "metrics.csv")] == ["", "2"]
+    assert events(tmp_path)["train/loss", 20] == 0.25
+
+
 def test_rows_after_the_checkpoint_are_replaced(tmp_path):
     log = MetricsLog(tmp_path)
     for step in (10, 20, 30):

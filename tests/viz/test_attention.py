@@ -157,6 +157,20 @@ def test_uniform_attention_is_half_as_dark_as_the_scale_and_labelled():
     assert any(axes.get_ylabel().endswith("uniform is 0.10") for axes in figure.axes)
 
 
+def test_many_panels_become_means_over_heads_from_the_first_cells():
+    """Regression: a network of four rounds, in a room with eight objects, had 64 panels."""
+    cells = {f"cell {i}": (i % 7, i // 7) for i in range(8)}
+    rounds = {f"round_{i}": random_scores(2, (7, 7), seed=i) for i in range(1, 5)}
+    figure = attention_figure(FRAME, VIEW, rounds, cells)
+    panels = [axes for axes in figure.axes if "from cell" in axes.get_title("left")]
+    titles = [f"round {i}\nfrom cell {j}" for i in range(1, 5) for j in range(3)]
+    assert [axes.get_title("left") for axes in panels] == titles
+    (image,) = panels[1].get_images()  # from the cell (1, 0), which is entity 7
+    mean = rounds["round_1"].mean(axis=0)[7].reshape(7, 7).T
+    np.testing.assert_allclose(image.get_array(), mean)
+    assert any("mean over heads" in axes.get_ylabel() for axes in figure.axes)
+
+
 def test_several_rounds_are_drawn_under_their_names():
     rounds = {
         "round_1": one_hot_scores({AGENT: KEY}, heads=2),
@@ -174,6 +188,22 @@ def test_masked_rows_of_zeros_are_drawn():
     assert panel(figure, "head 1\nfrom agent").get_images()[0].get_clim() == (0.0, 1.0)
 
 
+def test_without_labelled_cells_centre_and_mean_are_drawn():
+    centre = 3 * 7 + 3
+    scores = np.zeros((1, 49, 49))
+    scores[0, :, 0] = 1
+    scores[0, centre] = np.eye(49)[centre]
+    figure = attention_figure(FRAME, VIEW, scores, {})
+    attention = {
+        title: panel(figure, f"head 1\nfrom {title}").get_images()[0].get_array()
+        for title in ("centre", "all cells (mean)")
+    }
+    np.testing.assert_allclose(attention["centre"], np.eye(49)[centre].reshape(7, 7))
+    assert attention["all cells (mean)"][0, 0] == pytest.approx(48 / 49)
+    assert attention["all cells (mean)"][3, 3] == pytest.approx(1 / 49)
+    assert letters(panel(figure, "head 1\nfrom centre")) == {"C": (3, 3)}
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -184,7 +214,6 @@ def test_masked_rows_of_zeros_are_drawn():
         ({"scores": np.zeros((1, 48, 48))}, r"`scores` .*\(1, 48, 48\)"),
         ({"scores": {"round_2": np.zeros((49, 49))}}, r"round_2.*\(49, 49\)"),
         ({"scores": {}}, "at least one round"),
-        ({"cells": {}}, "at least one cell"),
         ({"cells": {"key": (7, 0)}}, r"'key' at \(7, 0\)"),
         ({"unseen": np.zeros((5, 5), bool)}, r"`unseen` .*\(5, 5\)"),
     ],

@@ -92,6 +92,15 @@ def test_returns_figure_draws_dots_means_diagonal_and_references():
     assert hard.lines[0].get_color() != mean.get_color()
 
 
+def test_ten_lines_and_references_have_different_colours():
+    """Regression: the eighth label had the colour of the first."""
+    curves = {f"agent {i}": CURVE for i in range(5)}
+    references = {f"reference {i}": float(i) for i in range(5)}
+    figure = returns_figure({"a": curves}, {"a": references})
+    lines = figure.legends[0].get_lines()[:-1]  # without the diagonal
+    assert len({line.get_color() for line in lines}) == 10
+
+
 def test_returns_figure_of_a_single_target_has_a_diagonal():
     [axes] = returns_figure({"a": {"last": ([12.0], [[9.0]]), "best": ([12.0], [[15.0]])}}).axes
     diagonal = axes.lines[-1]

@@ -10,10 +10,11 @@ from matplotlib.figure import SubFigure
 from PIL import Image
 
 from rrl_tf.viz import EpisodeMemory, film, gates_figure, save_film, style
-from rrl_tf.viz.episode_film import _Page
+from rrl_tf.viz.episode_film import _beside_attention, _Page
 
 NAMES = ("left", "right", "forward")
 RNG = np.random.default_rng(0)
+FRAME = np.zeros((20, 30, 3), np.uint8)
 
 
 def episode(steps=4, heads=2, seed=0):
@@ -42,11 +43,9 @@ def near(image, colour, tolerance=12):
 def page_of(given, memory=None):
     """Return the page of an episode, for tests of what it draws."""
     frames, scores = given["frames"], given["scores"]
-    steps = len(given["q_values"])
-    heads = np.zeros((steps, 0, 1, 1)) if scores is None else scores[:, :, 0].reshape(-1, 2, 7, 7)
+    attention = {} if scores is None else {"agent": scores[:, :, 0].reshape(-1, 2, 7, 7)}
     letters = {"agent": "A", "red door": "RD", "red key": "RK"}
-    title = "attention from agent, round 1"
-    return _Page(frames[0], heads, given["q_values"], NAMES, title, letters, memory)
+    return _Page(frames[0], attention, given["q_values"], NAMES, "round 1", letters, memory)
 
 
 @pytest.mark.parametrize("heads", [1, 3])
@@ -88,6 +87,34 @@ def test_wide_frames_and_long_action_names_widen_the_film():
     assert named.shape[2] > square.shape[2]
 
 
+def test_attention_to_patches_is_drawn_beside_the_frame_on_one_scale():
+    frames = np.full((3, 24, 18, 3), 80, np.uint8)
+    patches = np.zeros((2, 5, 3))
+    patches[0, 2, 1], patches[1, 2, 1] = 0.2, 0.4
+    pairs = _beside_attention(frames, patches)
+    assert pairs.shape == (3, 24, 36, 3)
+    np.testing.assert_array_equal(pairs[:, :, :18], frames)
+    weak, strong, none = pairs[:, 12, 18 + 9].sum(axis=-1).astype(int)
+    assert none < weak < strong
+    given = {**episode(steps=2), "scores": None, "cells": None, "frames": frames}
+    images = film(**given, patches=patches, round_name="round 2")
+    assert images.shape[2] > film(**given).shape[2]
+    with pytest.raises(ValueError, match=r"`patches` must have shape \(2, rows, columns\)"):
+        film(**given, patches=patches[:1])
+
+
+def test_film_of_patches_has_a_title_and_a_scale_of_colours():
+    page = _Page(FRAME, {}, np.ones((1, 3)), NAMES, "round 2", {}, None, 0.4)
+    page.draw_frame(FRAME, "step 1")
+    [left] = [axes for axes in page.figure.axes if axes.get_title("right")]
+    assert (left.get_title("left"), left.get_title("right")) == (
+        "environment",
+        "attention, round 2",
+    )
+    [scale] = [axes for axes in page.figure.axes if axes.get_ylabel() == "attention to a patch"]
+    assert scale.get_ylim() == (0, 0.4)
+
+
 def test_each_image_shows_its_own_frame():
     given = episode(steps=2)
     given["frames"] = np.zeros((3, 8, 8, 3), np.uint8)
@@ -111,6 +138,24 @@ def test_attention_is_drawn_on_its_cell():
     side = np.ptp(places[0], axis=0) + 1
     # Four cells to the right and four up.
     np.testing.assert_allclose(first - second, [-4 * side[0], 4 * side[1]], atol=8)
+
+
+def test_without_the_agents_cell_centre_and_mean_are_drawn():
+    given = episode(steps=1, heads=1)
+    given["scores"] = np.zeros((1, 1, 49, 49))
+    given["scores"][..., 6] = 1  # (0, 6): bottom left
+    given["scores"][0, 0, 24] = np.eye(49)[42]  # of the centre: (6, 0), top right
+    images = [film(**{**given, "cells": cells}) for cells in ([{"agent": (3, 3)}], [{}])]
+    agent, centre = (np.argwhere(near(image[0], "#06244f")) for image in images)
+    wider = images[1].shape[2] - images[0].shape[2]
+    assert wider == pytest.approx(280, abs=2)
+    first = centre[:, 1] < centre[:, 1].mean()
+    np.testing.assert_allclose(centre[first].mean(axis=0), agent.mean(axis=0), atol=8)
+    side = np.ptp(agent, axis=0) + 1
+    expected = [6 * side[0], wider - 6 * side[1]]  # 48 of 49 cells attend to the bottom left
+    np.testing.assert_allclose(
+        centre[~first].mean(axis=0) - centre[first].mean(axis=0), expected, atol=12
+    )
 
 
 def test_chosen_action_is_orange():
@@ -181,7 +226,7 @@ def test_gif_has_all_images_with_their_durations(tmp_path):
         ({"actions": np.zeros(4)}, "integers.*float64"),
         ({"rewards": np.zeros(5)}, r"`rewards` .*\(5,\)"),
         ({"cells": [{"agent": (3, 6)}]}, "cells"),
-        ({"cells": [{"key": (3, 6)}] * 4}, r"cells\[0\]` must have the label 'agent'; received"),
+        ({"scores": episode(steps=3)["scores"]}, r"`scores` must have shape \(4, H, 49, 49\)"),
     ],
 )
 def test_film_names_invalid_arguments(changed, message):

@@ -47,12 +47,11 @@ def memory_of_window(length):
     return viz.EpisodeMemory(("block 1", "block 2"), {}, attention(2, 2, 2, length), steps)
 
 
-def page(heads=1, memory=None, scale=1.0):
+def page(heads=1, memory=None, scale=1.0, attending=("agent",)):
     """Return the figure of one step of a film."""
     q_values = scale * np.array([[1.19, 0.02, -1.0]])
-    pictures = np.full((1, heads, 7, 7), 1 / 49)
-    letters = initials(CELLS)
-    drawn = _Page(FRAME, pictures, q_values, ACTIONS, "attention from agent", letters, memory)
+    maps = {label: np.full((1, heads, 7, 7), 1 / 49) for label in attending if heads}
+    drawn = _Page(FRAME, maps, q_values, ACTIONS, "round 1", initials(CELLS), memory)
     drawn.draw_frame(FRAME, "step 1 of 1, reward 0.00")
     drawn.draw_step(0, CELLS, 0)
     drawn.freeze_layout()
@@ -85,6 +84,7 @@ FIGURES = {
     ),
     "page, no attention": lambda: page(0, memory=memory_of_window(16)),
     "page, one head": lambda: page(1, memory=memory_of_vectors(1), scale=0.01),
+    "page, centre and mean": lambda: page(2, attending=("centre", "all cells (mean)")),
     "page, eight heads": lambda: page(8, memory=memory_of_cells(9), scale=1000),
     "page, gates": lambda: page(0, memory=viz.EpisodeMemory(("LSTM",), gates(60, 1))),
     "page, long window": lambda: page(2, memory=memory_of_window(40)),

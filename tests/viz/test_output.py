@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rrl_tf.viz import figure_to_image, save_figure, save_film
+from rrl_tf.viz import figure_to_image, save_figure, save_film, style
 
 
 def test_figure_to_image_is_rgb_from_the_top():
@@ -27,6 +27,17 @@ def test_saved_and_drawn_pictures_agree(tmp_path):
     with Image.open(path) as image:
         np.testing.assert_array_equal(np.array(image.convert("RGB")), figure_to_image(figure))
     assert [each.name for each in path.parent.iterdir()] == ["figure.png"]
+
+
+@pytest.mark.parametrize("name", ["figure.png", "figure.pdf", "figure"])
+def test_pictures_and_films_contain_their_caption(tmp_path, name):
+    path = save_figure(style.new_figure(1, 1, "what is drawn: é"), tmp_path / name)
+    if name != "figure.pdf":
+        with Image.open(path) as image:
+            assert image.info["Description"] == "what is drawn: é"
+    film = save_film(np.zeros((2, 4, 4, 3), "uint8"), tmp_path / "film.gif", caption="an episode")
+    with Image.open(film) as image:
+        assert image.info["comment"] == b"an episode"
 
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

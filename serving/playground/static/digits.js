@@ -3,18 +3,19 @@
  * attention.
  */
 import { Classifier } from "./classifier.js";
-import { svg } from "./drawing.js";
+import { legendOfAttention, svg } from "./drawing.js";
 import { EXAMPLES } from "./examples.js";
 import { cellUnder, Grid, Heads, html, moved } from "./heads.js";
 import { draw, likeMnist, SIDE, turnedAndMoved } from "./ink.js";
 import { chooseModels } from "./models.js";
+import { showLegend } from "./panels.js";
 import { Problem } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
 const SLIDERS = { turn: "°", right: " px", down: " px" };
 const FIRST = 3; // the example shown at the start
 const SMALLEST_SHOWN = 0.0005; // a smaller probability would be shown as 0.0 %
-const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const percent = (fraction) => `${(100 * fraction).toFixed(1)} %`;
 
 class Digits {
   constructor() {
@@ -26,6 +27,7 @@ class Digits {
     this.pen = null; // the stroke that is being drawn
     this.isRequestPending = this.isStale = false;
     this.context = $("paper").getContext("2d", { willReadFrequently: true });
+    showLegend($("legend"), legendOfAttention("query patch"));
     this.#makeExamples();
     this.#listen();
   }
@@ -87,6 +89,7 @@ class Digits {
     try {
       while (this.isStale && this.classifier) await this.#ask();
     } catch (error) {
+      document.body.classList.add("stale"); // the values are those of an earlier drawing
       this.#showProblem(error);
     } finally {
       this.isRequestPending = false;
@@ -100,6 +103,7 @@ class Digits {
     // Ignore the answer if another model was chosen or the drawing was cleared in the meantime.
     if (classifier !== this.classifier || !this.strokes.length) return;
     this.answer = answer;
+    document.body.classList.remove("stale");
     this.#showProblem(null);
     this.#show();
   }
@@ -114,7 +118,7 @@ class Digits {
     $("seen").replaceChildren(this.#picture(weights, head && this.heads.from));
     this.heads.show(heads, (its, from) => this.#picture(its, from));
     this.#showProbabilities(this.answer?.probabilities);
-    $("status").textContent = this.#said();
+    $("status").textContent = this.#describePrediction();
     $("attention-hint").textContent =
       this.answer && !heads.length
         ? "This network returns no attention."
@@ -131,7 +135,7 @@ class Digits {
   }
 
   /** Describes the two most probable classes; the second is omitted if it is below 0.05 %. */
-  #said() {
+  #describePrediction() {
     if (!this.strokes.length) return "Draw a digit or choose an example.";
     if (!this.answer) return "";
     const { names } = this.classifier;

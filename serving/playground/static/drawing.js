@@ -199,8 +199,47 @@ export function squares(rows, [x, y, width]) {
         weights.map((weight) => weight ?? 0),
       ),
     ),
-    svg("rect", { class: "attends", x, y: y + 0.04, width, height: 0.92, rx: 0.06 }),
+    svg("rect", { class: "from", x, y: y + 0.04, width, height: 0.92, rx: 0.06 }),
   );
+}
+
+/** Returns the name and the picture of each element of the grid. */
+export const legendOfGrid = () => {
+  const cell = [0, 0];
+  const floor = grounds([cell], ["empty"]);
+  const pictures = {
+    agent: [...floor, ...agent(cell, 0, false)],
+    key: [...floor, key()],
+    "locked door": [...floor, ...door(LOCKED)],
+    "open door": [...floor, ...door(OPEN)],
+    goal: grounds([cell], ["goal"]),
+    wall: grounds([cell], ["wall"]),
+    "not visible to the agent": [...floor, ...grounds([cell], ["veil"])],
+  };
+  return Object.entries(pictures).map(([name, parts]) => [name, picture(1, ...parts)]);
+};
+
+/**
+ * Returns the name and the picture of each element of an attention map.
+ * @param {string} query the name of the entity with the frame
+ */
+export function legendOfAttention(query) {
+  const cells = [0, 1, 2].map((x) => [x, 0]);
+  const box = "-0.04 -0.04 3.08 1.08";
+  const scale = svg(
+    "svg",
+    { viewBox: box, "aria-hidden": "true" },
+    ...grounds(
+      cells,
+      cells.map(() => "empty"),
+    ),
+    ...overlay(cells, [1, 2, 4]),
+  );
+  const framed = picture(1, ...grounds([[0, 0]], ["empty"]), frame([0, 0], "from"));
+  return [
+    ["attention, from low to high", scale],
+    [query, framed],
+  ];
 }
 
 const UP = VECTORS.findIndex(([, dy]) => dy < 0);

@@ -20,9 +20,9 @@ export function moved(cell, key, columns, rows = columns) {
 /** Returns the cell under the pointer in an element that shows a grid. */
 export function cellUnder(event, element, columns, rows = columns) {
   const { left, top, width, height } = element.getBoundingClientRect();
-  const shares = [(event.clientX - left) / width, (event.clientY - top) / height];
+  const fractions = [(event.clientX - left) / width, (event.clientY - top) / height];
   const sizes = [columns, rows];
-  return shares.map((share, i) => Math.max(0, Math.min(sizes[i] - 1, Math.floor(share * sizes[i]))));
+  return fractions.map((at, i) => Math.max(0, Math.min(sizes[i] - 1, Math.floor(at * sizes[i]))));
 }
 
 /** The layout of a network's entities in a grid, either column by column or row by row. */
@@ -116,12 +116,12 @@ export class Heads {
       const { button, canvas, caption } = this.buttons[i];
       const weights = this.weights(head);
       const most = Math.max(...weights);
-      const share = `${Math.round(100 * most)} %`;
+      const percent = `${Math.round(100 * most)} %`;
       const [from, to] = [this.from, this.grid.cell(weights.indexOf(most))].map(this.grid.name);
       canvas.replaceChildren(picture(weights, this.from, head));
-      caption.textContent = `${head.name} · max ${share}`;
+      caption.textContent = `${head.name} · max ${percent}`;
       button.setAttribute("aria-pressed", i === this.chosen);
-      button.setAttribute("aria-label", `${head.name}: ${from} attends most, ${share}, to ${to}`);
+      button.setAttribute("aria-label", `${head.name}: ${from} attends most, ${percent}, to ${to}`);
     });
   }
 

@@ -8,13 +8,13 @@ import {
   VIEW_SIZE,
   visible,
 } from "./doorkey.js";
-import { view, world } from "./drawing.js";
+import { legendOfAttention, legendOfGrid, view, world } from "./drawing.js";
 import { slotGrid, slotPicture, tokenPicture } from "./pictures.js";
 import { Editor, levelFromAddress, levelToAddress, namesLevel } from "./editor.js";
 import { Episode } from "./episode.js";
 import { cellUnder, Heads, moved } from "./heads.js";
 import { chooseModels } from "./models.js";
-import { Actions } from "./panels.js";
+import { Actions, scaleOf, showLegend } from "./panels.js";
 import { Policy, reasonNotToPlay, VIEW } from "./policy.js";
 import { Problem } from "./server.js";
 import { WindowPolicy } from "./window_policy.js";
@@ -40,17 +40,7 @@ const isWithin =
 const viewCells = Array.from({ length: VIEW_SIZE ** 2 }, (_, i) => VIEW.cell(i));
 
 const NO_SLOTS = { slots: 0, inputRows: 0 };
-const TITLES = {
-  "Q value": [
-    "Q values",
-    "The return that the policy expects of each action. Click an action to take it.",
-  ],
-  probability: [
-    "Probabilities",
-    "The policy's probability of each action, conditioned on the target return. " +
-      "Click an action to take it.",
-  ],
-};
+const TITLES = { "Q value": "Q values", probability: "Probabilities" };
 
 /** Formats a number with two decimals; "-0.00" becomes "0.00". */
 const withTwoDecimals = (x) => x.toFixed(2).replace(/^-0\.00$/, "0.00");
@@ -119,9 +109,9 @@ class Playground {
     this.slots = new Heads($("slots"), slotGrid(this.policy ?? NO_SLOTS), () => this.#draw());
     $("memory").hidden = !this.policy?.slots;
     $("heads").classList.toggle("wide", this.heads.grid !== VIEW);
-    const [title, hint] = TITLES[this.policy?.valueName ?? "Q value"];
-    $("actions-title").textContent = title;
-    $("actions-hint").textContent = hint;
+    $("actions-title").textContent = TITLES[this.actions.valueName];
+    const query = this.heads.grid === VIEW ? "query cell" : "query token";
+    showLegend($("legend"), [...legendOfGrid(), ...legendOfAttention(query)]);
   }
 
   /** Loads the default target return of a Decision Transformer. */
@@ -251,6 +241,9 @@ class Playground {
       this.actions.show(now.end ? null : reply);
       this.#drawHeads(now.state, reply);
     }
+    // Without a reply to this moment, the values of an earlier one remain visible, but dimmed.
+    document.body.classList.toggle("stale", Boolean(this.policy) && !reply);
+    $("actions-hint").textContent = this.#actionsHint();
     $("attention-hint").textContent = this.#attentionHint();
     this.#drawReturns(now);
     this.#drawWorld(now.state);
@@ -294,6 +287,17 @@ class Playground {
         cursor: this.editor.isOpen ? this.editor.cursor : undefined,
       }),
     );
+  }
+
+  #actionsHint() {
+    const click = "Click an action to take it.";
+    if (this.actions.valueName === "probability")
+      return `The policy's probability of each action for the target return. ${click}`;
+    const values = this.episode.now.end ? null : this.reply?.values;
+    const scale = values
+      ? `A full bar is the best action; an empty bar is ${scaleOf(values).toFixed(3)} below it. `
+      : "";
+    return `The return that the policy expects of each action. ${scale}${click}`;
   }
 
   #attentionHint() {
@@ -385,8 +389,8 @@ class Playground {
 /** Describes a moment in one sentence, which screen readers also read. */
 function describeMoment({ state, reward, end }) {
   if (end === "goal")
-    return `Goal reached after ${state.steps} steps: reward ${reward.toFixed(3)}.`;
-  if (end === "time") return `Time limit reached after ${state.steps} steps.`;
+    return `Solved: goal reached after ${state.steps} steps, reward ${reward.toFixed(3)}.`;
+  if (end === "time") return `Not solved: time limit reached after ${state.steps} steps.`;
   const lock = state.lock === OPEN ? "open" : state.lock === LOCKED ? "locked" : "closed";
   const key = state.key ? `in column ${state.key[0]}, row ${state.key[1]}` : "carried";
   const [x, y] = state.agent;

@@ -35,10 +35,10 @@ export async function chooseModels(here, address, show) {
   if (models.length === 1)
     document.getElementById("model-name").textContent = `Model ${models[0].name}`;
   list.addEventListener("change", () => choose(list.selectedIndex));
-  const asked = new URLSearchParams(address).get("model");
-  const found = models.findIndex(({ name }) => name === asked);
+  const requested = new URLSearchParams(address).get("model");
+  const found = models.findIndex(({ name }) => name === requested);
   const first = models.findIndex((model) => pageOf(model) === here);
-  const isThere = asked === null || found >= 0;
+  const isThere = requested === null || found >= 0;
   const notice = isThere ? "" : "The address names an unknown model; another one is shown.";
   choose(Math.max(0, found < 0 ? first : found), notice);
 }

@@ -1,4 +1,4 @@
-/** Shows the actions of a policy as buttons with bars. */
+/** Shows the actions of a policy as buttons with bars, and the legend. */
 import { html } from "./heads.js";
 
 const ACTION_WORDS = {
@@ -10,7 +10,26 @@ const ACTION_WORDS = {
   toggle: "Toggle",
   done: "Done",
 };
+const SMALLEST_SCALE = 0.01; // Q values that differ by less have bars of almost equal length
 const KEY_WORDS = { left: "←", right: "→", forward: "↑", pickup: "Space", toggle: "Enter" };
+
+/**
+ * Shows a legend.
+ * @param {HTMLElement} list
+ * @param {[string, Node][]} entries the name and the picture of each entry
+ */
+export function showLegend(list, entries) {
+  list.replaceChildren(
+    ...entries.map(([name, picture]) => html("li", "", html("span", "swatch", picture), name)),
+  );
+}
+
+/**
+ * Returns how far a Q value with an empty bar is below the best one, whose bar is full.
+ * @param {number[]} values
+ */
+export const scaleOf = (values) =>
+  Math.max(SMALLEST_SCALE, Math.max(...values) - Math.min(...values));
 
 /** A list of buttons, one for each action, with bars that show the policy's values. */
 export class Actions {
@@ -21,6 +40,7 @@ export class Actions {
   constructor(list, act) {
     this.list = list;
     this.act = act;
+    this.valueName = "Q value";
   }
 
   /**
@@ -46,18 +66,21 @@ export class Actions {
   /** @param {import("./policy.js").Reply | null} reply the reply to show; null shows no values */
   show(reply) {
     const values = reply?.values ?? [];
-    const low = Math.min(0, ...values);
-    const high = this.valueName === "probability" ? 1 : Math.max(0, ...values);
-    const span = high - low || 1;
+    const isProbability = this.valueName === "probability";
+    const best = Math.max(...values);
+    const lengths = values.map((value) =>
+      isProbability ? value : 1 - (best - value) / scaleOf(values),
+    );
     this.rows.forEach(({ action, button, bar, value }, i) => {
       const isChosen = reply?.action === action;
-      bar.style.width = reply ? `${(100 * (values[i] - low)) / span}%` : "0";
+      bar.style.width = reply ? `${100 * lengths[i]}%` : "0";
       value.textContent = reply ? values[i].toFixed(3) : "";
       button.classList.toggle("chosen", isChosen);
-      const said = reply
-        ? `, ${this.valueName} ${values[i].toFixed(3)}${isChosen ? ", the policy's choice" : ""}`
-        : "";
-      button.setAttribute("aria-label", ACTION_WORDS[action] + said);
+      const label = [ACTION_WORDS[action]];
+      if (reply) label.push(`${this.valueName} ${values[i].toFixed(3)}`);
+      if (reply && !isProbability) label.push(`${(best - values[i]).toFixed(3)} below the best`);
+      if (isChosen) label.push("the policy's choice");
+      button.setAttribute("aria-label", label.join(", "));
     });
   }
 }

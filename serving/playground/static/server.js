@@ -79,7 +79,7 @@ async function ask(address, options) {
     response = await fetch(address, options);
     answer = await response.json();
   } catch {
-    throw new Problem("The server does not respond. You can still play.");
+    throw new Problem("The server does not respond. Dimmed values are out of date.");
   }
   if (response.status === 404)
     throw new Problem("The server no longer has this model: reload the page.");

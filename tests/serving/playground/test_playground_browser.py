@@ -1,5 +1,6 @@
 """The playground in a real browser: Debian's Chromium, driven by playwright."""
 
+import numpy as np
 import pytest
 
 from rrl_tf.envs import DoorKeyStart, doorkey_task, make_doorkey
@@ -113,12 +114,51 @@ def test_the_policy_plays_to_the_goal(visit):
     page = visit()
     page.evaluate(FASTEST)
     page.click("#play")
-    assert status(page, "Goal reached").startswith("Goal reached after ")
+    solved = status(page, "Solved:")
+    assert solved.startswith("Solved: goal reached after ")
     page.locator("#play:text('Replay')").wait_for()  # the whole episode; there is no further step
     assert page.locator("#step").is_disabled()
+    steps = int(page.get_attribute("#time", "max"))
+    assert f"after {steps} steps" in solved
+    page.fill("#time", f"{steps - 1}")  # one step before the goal
+    page.get_by_text(f"Step {steps - 1} of {steps}").wait_for()
+    assert "door open" in status(page, "Agent in column")
+    page.fill("#time", f"{steps}")
+    assert status(page, "Solved:") == solved
+    page.click("#play")  # replays the episode
+    page.get_by_text("Agent in column").wait_for()
+    assert status(page, "Solved:") == solved
     page.click("#restart")
     assert page.inner_text("#play") == "Play"
     assert status(page, "Agent in column").startswith("Agent in column 1, row 1, facing right")
+
+
+def test_bars_show_differences_from_the_best_q_value(visit):
+    page = visit()
+    values = np.array([float(text) for text in page.locator(".value").all_inner_texts()])
+    width = "all => all.map(e => parseFloat(e.style.width))"
+    bars = np.array(page.locator(".action .bar").evaluate_all(width))
+    assert bars.max() == 100 and bars.min() == 0  # although the values differ by a sixth
+    below = values.max() - values
+    np.testing.assert_allclose(bars, 100 * (1 - below / below.max()), atol=2)
+    hint = page.inner_text("#actions-hint")
+    scale = float(hint.partition("an empty bar is ")[2].split()[0])
+    assert scale == pytest.approx(below.max(), abs=1.1e-3)  # rounded
+    label = page.locator(".action").nth(int(values.argmin())).get_attribute("aria-label")
+    assert float(label.split()[-4]) == scale
+    page.locator(".action.chosen[aria-label*='0.000 below the best']").wait_for()
+
+
+@pytest.mark.parametrize("model", ["doorkey-5x5", "doorkey-8x8", "dt-doorkey"])
+def test_a_phone_shows_grid_and_values_on_one_screen(visit, model):
+    page = visit(LARGE, model, width=390, height=844, has_touch=True)
+    parts = page.locator("#board, #play, .action")
+    assert parts.count() == 2 + 5
+    for part in parts.all():
+        box = part.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+        assert box["y"] >= 0 and box["y"] + box["height"] <= 844
+    assert page.locator("#board").bounding_box()["width"] >= 280
 
 
 def test_a_recurrent_policy_plays_like_a_session(visit, server):
@@ -126,7 +166,7 @@ def test_a_recurrent_policy_plays_like_a_session(visit, server):
     page.evaluate(FASTEST)
     page.click("#play")
     steps = steps_of_session(server, LARGE)
-    assert f"after {steps} steps" in status(page, "Goal reached")
+    assert f"after {steps} steps" in status(page, "Solved:")
 
 
 def test_keys_and_buttons_act_and_rewind(visit):
@@ -205,7 +245,7 @@ def test_a_decision_transformer_reaches_the_target_return(visit, server):
     page.get_by_text("remaining target 0.95").wait_for()
     page.evaluate(FASTEST)
     page.click("#play")
-    said = status(page, "Goal reached")
+    said = status(page, "Solved:")
     assert f"after {steps_of_window(server, 0.95)} steps" in said
     earned = float(said.rpartition("reward ")[2].rstrip("."))
     assert f"Return so far {earned:.2f}, remaining target {0.95 - earned:.2f}." in page.inner_text(
@@ -273,7 +313,7 @@ def test_each_memory_slot_shows_its_attention(visit, server):
 
 def test_the_editor_places_pieces_and_rejects_invalid_cells(visit):
     page = visit()
-    page.click("summary")
+    page.click("#editor summary")
 
     def click(x, y):
         side = page.locator("#board").bounding_box()["width"]
@@ -311,12 +351,19 @@ def test_a_server_that_stopped_shows_a_problem(browser, server):
     page = context.new_page()
     page.goto(f"http://127.0.0.1:{server.rest_port}/playground/")
     page.wait_for_selector(".action.chosen")
+    parts = "document.querySelectorAll('.action .track, .action .value, #heads')"
+    opacity = f"[...{parts}].map(part => getComputedStyle(part).opacity)"
+    assert page.evaluate(opacity) == ["1"] * (2 * 5 + 1)
+    values = page.locator(".value").all_inner_texts()
     context.set_offline(True)
     page.click("#step")
-    page.get_by_text("The server does not respond").wait_for()
+    page.get_by_text("The server does not respond. Dimmed values are out of date.").wait_for()
+    page.wait_for_function(f"() => {opacity}.every(value => value < 0.5)")
+    assert page.locator(".value").all_inner_texts() == values
     context.set_offline(False)
     page.click("#step")
     page.locator("#problem").wait_for(state="hidden")
+    page.wait_for_function(f"() => {opacity}.every(value => value == 1)")
     context.close()
 
 
@@ -324,5 +371,5 @@ def test_a_server_that_stopped_shows_a_problem(browser, server):
 def test_a_phone_shows_the_whole_page_with_labels(visit, scheme, usable_on_a_phone):
     page = visit(width=320, color_scheme=scheme, has_touch=True)
     page.locator(".head").nth(3).wait_for()
-    page.tap("summary")
+    page.tap("#editor summary")
     usable_on_a_phone(page, "#board")

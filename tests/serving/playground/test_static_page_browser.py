@@ -32,7 +32,7 @@ def play(page, size):
     """Play a level with the policy to the end."""
     page.evaluate("document.getElementById('speed').value = 4")
     page.click("#play")
-    page.get_by_text("Goal reached").wait_for()
+    page.get_by_text("Solved:").wait_for()
     assert page.input_value("#size") == f"{size}"
 
 
@@ -163,7 +163,7 @@ def test_a_remaining_target_of_zero_has_no_sign(visit):
     begin, door, goal = ["Enter", "ArrowRight", "ArrowUp", " "], ["ArrowLeft", "Enter"], ["ArrowUp"]
     for key in [*begin, *door, *goal * 2, "ArrowRight", *goal]:  # the first one does nothing
         page.keyboard.press(key)
-    page.get_by_text("Goal reached after 10 steps: reward 0.964").wait_for()
+    page.get_by_text("Solved: goal reached after 10 steps, reward 0.964.").wait_for()
     page.fill("#target", "0.96")
     page.get_by_text("Return so far 0.96, remaining target 0.00.").wait_for()
 
@@ -223,9 +223,11 @@ def test_missing_weights_are_reported_and_requested_again(name, answer, visit_wi
     page = visit_without(f"{page_file}#model={name}", f"{name}.safetensors", **answer)
     told = f"The file {name}.safetensors is missing or unreadable: reload the page."
     assert page.inner_text("#problem") == told
+    assert page.locator("body.stale").count() == 1  # values are dimmed
     page.click("#examples button:text('8')" if page_file else "#step")
     page.wait_for_selector(".chosen")
     page.locator("#problem").wait_for(state="hidden")
+    assert page.locator("body.stale").count() == 0
 
 
 UNREADABLE = (
@@ -260,9 +262,28 @@ def test_digits_are_classified_after_an_error(visit_without, folder):
     page.get_by_text("Prediction: 8,").wait_for()
 
 
+@pytest.mark.parametrize(
+    ("page_file", "task", "legend"),
+    [
+        ("", "reach the green goal", ["agent", "locked door", "not visible to the agent"]),
+        ("digits.html", "recognise the digit", ["query patch"]),
+    ],
+)
+def test_a_page_explains_itself(page_file, task, legend, open_page, address):
+    page = open_page(address + page_file, ".chosen")
+    assert task in page.inner_text("#task")
+    entries = page.locator("#legend li")
+    assert {*legend, "attention, from low to high"} <= {*entries.all_inner_texts()}
+    assert page.locator("#legend li svg").count() == entries.count()
+    explanation = page.locator("#about").get_by_text("Attention: the fractions in which")
+    assert not explanation.is_visible()
+    page.click("text=What is this?")
+    assert explanation.is_visible()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_the_whole_page_with_labels(visit, scheme, usable_on_a_phone):
     page = visit(width=320, color_scheme=scheme, has_touch=True)
     page.locator(".head").nth(3).wait_for()
-    page.tap("summary")
+    page.tap("#editor summary")
     usable_on_a_phone(page, "#board")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import rrl_tf
 from serving.server import flags
 
 
@@ -162,7 +163,9 @@ def test_config_file_with_the_base_path_of_the_docker_image():
 def test_version_prints_that_of_tensorflow(capsys):
     with pytest.raises(SystemExit) as end:
         flags.parse(["--version"])
-    assert end.value.code == 0 and capsys.readouterr().out.startswith("TensorFlow Library: 2.")
+    shown = capsys.readouterr().out
+    assert end.value.code == 0 and shown.startswith("TensorFlow Library: 2.")
+    assert shown.strip().endswith(f"(rrl_tf {rrl_tf.__version__})")
 
 
 def test_preset_is_served_under_its_name(tmp_path):
