@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 import gymnasium
@@ -16,7 +16,7 @@ from rrl_tf._arguments import positive_int
 from rrl_tf.agents.config import DQNConfig, RecurrentDQNConfig
 from rrl_tf.agents.evaluation import make_play, scores
 from rrl_tf.agents.networks import fitting_network, make_q_network, make_recurrent_q_network
-from rrl_tf.agents.train import export_agent, make_agent, train_double_dqn
+from rrl_tf.agents.train import LogCallback, export_agent, make_agent, train_double_dqn
 from rrl_tf.envs import gymnasium_task
 from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
@@ -98,7 +98,7 @@ class DQN:
     def learn(
         self,
         steps: int,
-        callbacks: Iterable[Callable[[int, Mapping[str, float]], bool | None]] = (),
+        callbacks: Iterable[LogCallback] = (),
     ) -> Self:
         """Train, evaluate and export the agent; a second call trains for as many steps more.
 
