@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 import gymnasium
@@ -13,10 +13,10 @@ import keras
 import numpy as np
 
 from rrl_tf._arguments import positive_int
-from rrl_tf.agents.config import AgentConfig, DQNConfig, RecurrentDQNConfig
+from rrl_tf.agents.config import DQNConfig, RecurrentDQNConfig
 from rrl_tf.agents.evaluation import make_play, scores
 from rrl_tf.agents.networks import fitting_network, make_q_network, make_recurrent_q_network
-from rrl_tf.agents.train import export_agent, make_agent, train_double_dqn
+from rrl_tf.agents.train import LogCallback, export_agent, make_agent, train_double_dqn
 from rrl_tf.envs import gymnasium_task
 from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
@@ -56,7 +56,7 @@ class DQN:
         True
     """
 
-    config_class: ClassVar[type[AgentConfig]] = DQNConfig
+    config_class: ClassVar[Any] = DQNConfig
 
     def __init__(self, env: str, **options: Any) -> None:
         require_fields(self.config_class, options)
@@ -93,7 +93,9 @@ class DQN:
         return config, make_q_network(config, task)
 
     def learn(
-        self, steps: int, callbacks: Sequence[Callable[[int, dict[str, float]], Any]] = ()
+        self,
+        steps: int,
+        callbacks: Iterable[LogCallback] = (),
     ) -> Self:
         """Train, evaluate and export the agent; a second call trains for as many steps more.
 

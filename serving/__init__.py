@@ -9,10 +9,11 @@
     deploy      files that run TensorFlow Serving: Docker Compose, Kubernetes, Prometheus, Grafana
 
 The docstring of `serving.server` lists the modules of the server. The server and the client share
-two modules:
+three modules:
 
     errors      `ServingError` and the canonical error codes
     tensors     conversion between TensorProto and NumPy arrays
+    windows     moves the window of a Decision Transformer from step to step
 """
 
 import os

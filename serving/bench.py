@@ -12,6 +12,8 @@ from the server's metadata.
   clients run at once. Each kind is written as CLIENTSxROWS@ADDRESS, where ROWS is the number of
   rows per request. Each kind first runs alone, then all run together, so the table shows whether
   one kind starves another.
+- Sequences (`--sequences`): each client plays a sequence, whose state the server keeps, instead of
+  sending a `memory`. This needs `serving.server` and a recurrent policy.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
+import secrets
 import sys
 import time
 import urllib.parse
@@ -88,16 +92,29 @@ class Result:
         return (self.clients, self.batch, *rates, *times, self.failed, cpu)
 
 
-def make_body(address: str, model: str, signature: str, batch: int) -> bytes:
-    """Return a serialized predict request with `batch` random rows."""
+def make_body(
+    address: str, model: str, signature: str, batch: int, in_sequence: bool = False
+) -> bytes:
+    """Return a serialized predict request with `batch` random rows.
+
+    A recurrent policy gets its memory after one step; in a sequence, the server keeps it.
+    """
     with connect(address, model) as client:
         if signature not in client.signatures:
             raise ValueError(
                 f"`signature` must be one of {sorted(client.signatures)}; received {signature!r}."
             )
         specs = client.signatures[signature]
-        inputs = {name: _random(name, spec, batch) for name, spec in specs["inputs"].items()}
-        *_, message = client.transport.predict_request(inputs, signature, specs)
+        inputs = {
+            name: _random(name, spec, batch)
+            for name, spec in specs["inputs"].items()
+            if name != "memory"
+        }
+        if "memory" in specs["inputs"] and not in_sequence:
+            # A recurrent policy rejects random numbers.
+            start = client.predict({"batch_size": np.array(batch, np.int32)}, "initial_memory")
+            inputs["memory"] = client.predict({**inputs, **start}, signature)["next_memory"]
+        *_, message = client.transport.predict_request(inputs, signature, specs, {})
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
@@ -121,6 +138,7 @@ class _GrpcConnection:
 
     def __init__(self, address, model, body):
         self._target, self._body = address.netloc, body
+        self.parameters = {}  # of its sequence
 
     async def open(self):
         import grpc
@@ -135,7 +153,7 @@ class _GrpcConnection:
         import grpc
 
         try:
-            await self._call(self._body)
+            await self._call(self._body, metadata=tuple(self.parameters.items()))
             return None
         except grpc.RpcError as error:
             return f"{error.code().name}: {error.details()}"
@@ -150,8 +168,8 @@ class _RestConnection:
     def __init__(self, address, model, body):
         self._host, self._port = address.hostname, address.port
         path = f"/v1/models/{urllib.parse.quote(model, safe='')}:predict"
-        head = f"POST {path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
-        self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        self._head = f"POST {path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
+        self._body, self.parameters = body, {}
 
     async def open(self):
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
@@ -160,7 +178,11 @@ class _RestConnection:
         try:
             if self._writer.is_closing():
                 await self.open()
-            self._writer.write(self._request)
+            body = self._body
+            if self.parameters:
+                body = body[:-1] + b"," + json.dumps(self.parameters).encode()[1:]
+            head = f"{self._head}Content-Length: {len(body)}\r\n\r\n"
+            self._writer.write(head.encode() + body)
             head = await self._reader.readuntil(b"\r\n\r\n")
             start = head.lower().index(b"content-length:") + 15
             text = await self._reader.readexactly(int(head[start : head.index(b"\r\n", start)]))
@@ -185,6 +207,7 @@ async def load(
     seconds: float,
     rate: float | None = None,
     server_pid: int | None = None,
+    in_sequences: bool = False,
 ) -> Result:
     """Run clients against a server and return the `Result`.
 
@@ -198,12 +221,18 @@ async def load(
         rate: Requests per second of all clients together, in an open loop; `None` for a closed
             loop.
         server_pid: The process whose CPU time is measured; `None` for no measurement.
+        in_sequences: Whether each client plays a sequence.
     """
     parts = urllib.parse.urlsplit(address)
     kind = _RestConnection if parts.scheme == "http" else _GrpcConnection
     connections: list[Any] = [kind(parts, model, body) for _ in range(clients)]
+    if in_sequences:
+        for connection in connections:
+            connection.parameters = {"sequence_id": secrets.token_hex(8), "sequence_start": "true"}
     await asyncio.gather(*(connection.open() for connection in connections))
     await asyncio.gather(*(connection.send() for connection in connections))  # warm-up
+    for connection in connections:
+        connection.parameters.pop("sequence_start", None)
     result = Result(clients, batch, seconds, [])
     cpu_before = server_pid and _cpu_seconds(server_pid)
     start = time.perf_counter()
@@ -228,6 +257,10 @@ async def load(
     result.seconds = time.perf_counter() - start
     if server_pid:
         result.server_cpu = _cpu_seconds(server_pid) - cpu_before
+    if in_sequences:
+        for connection in connections:
+            connection.parameters["sequence_end"] = "true"
+        await asyncio.gather(*(connection.send() for connection in connections))
     await asyncio.gather(*(connection.close() for connection in connections))
     return result
 
@@ -303,11 +336,13 @@ def load_table(options: argparse.Namespace) -> str:
     split_address(options.address, _SCHEMES)
     results = []
     for batch in options.batch:
-        body = make_body(options.address, options.model, options.signature, batch)
+        body = make_body(
+            options.address, options.model, options.signature, batch, options.sequences
+        )
         for clients in options.clients:
             run = load(
                 *(options.address, options.model, body, clients, batch),
-                *(options.seconds, options.rate, options.server_pid),
+                *(options.seconds, options.rate, options.server_pid, options.sequences),
             )
             results.append(asyncio.run(run))
     _log_failures(results)
@@ -351,8 +386,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         if options.mix:
-            if options.rate or options.server_pid:
-                raise ValueError("`--mix` cannot be combined with `--rate` or `--server_pid`.")
+            if options.rate or options.server_pid or options.sequences:
+                raise ValueError(
+                    "`--mix` cannot be combined with `--rate`, `--server_pid` or `--sequences`."
+                )
             kinds = [Kind.parse(text) for text in options.mix.split(",")]
             print(mix_table(kinds, options.model, options.signature, options.seconds))
         else:
@@ -415,6 +452,7 @@ def _parse(arguments):
         help="kinds of clients that run at once, e.g. 8x1@grpc://...,16x300@http://...; used "
         "instead of --address, --clients and --batch",
     )
+    add("--sequences", action="store_true", help="each client plays a sequence")
     return parser.parse_args(arguments)
 
 

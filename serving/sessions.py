@@ -1,8 +1,8 @@
 """Play episodes with a policy that needs more than the newest observation.
 
-The server is stateless. A session therefore keeps the memory of a recurrent policy
-(`MemorySession`) or the window of past steps of a Decision Transformer (`WindowSession`) in the
-client, and sends it with every observation.
+A session keeps the memory of a recurrent policy (`MemorySession`) or the window of past steps of a
+Decision Transformer (`WindowSession`) in the client, and sends it with every observation. With
+`state="server"`, the server keeps it, and a request contains only the observation and the reward.
 
 Both classes have the same methods, for one environment or for a vector of environments:
 
@@ -32,7 +32,10 @@ To play a whole episode on one version, pass its number as `version` to `connect
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,16 +43,34 @@ import numpy as np
 from rrl_tf._arguments import array_of, finite, optional_positive_int
 from rrl_tf._observations import observation_parts
 from rrl_tf.errors import InvalidInput
+from serving import windows
 from serving.client.arrays import split_outputs
+from serving.errors import ServingError
 
 __all__ = ["MemorySession", "WindowSession"]
 
 
 class _Session:
-    """The base class of both sessions: checks the policy's inputs and batches the observations."""
+    """The base class of both sessions: keeps the state and batches the observations.
 
-    def __init__(self, client, num_envs, required):
-        self._client = client
+    Attributes:
+        _state: input name -> array, the state that the next request contains; None for a new
+            episode, or while the server keeps the state.
+        _sequence: The ID of the sequence in which the server keeps the state, or None.
+    """
+
+    #: Function of the client's `predict` that returns the state before the first step.
+    _initial_state: Callable[[Any], dict[str, np.ndarray]]
+
+    def __init__(self, client, num_envs, state, required):
+        if state != "client" and not (state == "server" and hasattr(client, "transport")):
+            raise InvalidInput(
+                "`state` must be 'client', or 'server' for a client from `connect`; "
+                f"received {state!r} and a {type(client).__name__}."
+            )
+        self._client, self._is_on_server = client, state == "server"
+        self._state: dict[str, np.ndarray] | None = None
+        self._sequence: str | None = None
         self._single = num_envs is None
         self._size = optional_positive_int("num_envs", num_envs) or 1
         self._inputs = client.signatures.get("act", {}).get("inputs", {})
@@ -59,6 +80,53 @@ class _Session:
                 f"{sorted(required)}; received a policy with the signatures "
                 f"{sorted(client.signatures)} and the inputs {sorted(self._inputs)}."
             )
+
+    def reset(self, rows: Any = None) -> None:
+        """Begin new episodes in every environment, or in some of them (a mask, or indices)."""
+        mask = np.zeros(self._size, bool)
+        mask[slice(None) if rows is None else rows] = True
+        if mask.all():
+            # The next step gets a new state, perhaps of a newer version. A sequence that cannot be
+            # ended now ends by its time-out.
+            with contextlib.suppress(ServingError):
+                self._take_state()
+            self._state = self._sequence = None
+        elif mask.any() and (state := self._take_state()) is not None:
+            initial = self._initial_state(self._client.predict)
+            self._state = {
+                name: np.where(mask.reshape(-1, *[1] * (values.ndim - 1)), initial[name], values)
+                for name, values in state.items()
+            }
+
+    def _take_state(self):
+        """Return the state, after moving it from the server to this session; None for none."""
+        if self._sequence is not None:
+            self._state = self._in_sequence({}, "sequence_state", None, sequence_end=True)
+            self._sequence = None
+        return self._state
+
+    def _step_on_server(self, inputs, signature, timeout):
+        """Send a step; if the server keeps no state of this session, begin a sequence."""
+        if self._sequence is not None:
+            return self._in_sequence(inputs, signature, timeout)
+        self._sequence = secrets.token_hex(8)
+        try:
+            inputs = {**inputs, **(self._state or {})}
+            outputs = self._in_sequence(inputs, signature, timeout, sequence_start=True)
+        except BaseException:
+            self._sequence = None
+            raise
+        self._state = None
+        return outputs
+
+    def _in_sequence(self, inputs, signature, timeout, **parameters):
+        parameters["sequence_id"] = self._sequence
+        try:
+            return self._client.predict(inputs, signature, timeout, sequence=parameters)
+        except ServingError as error:
+            if error.code == "NOT_FOUND":  # the sequence is lost; the next step begins a new one
+                self._sequence = None
+            raise
 
     def _as_batch(self, name, observation, dtype, shape):
         """Return the observations as a batch (B, ...), after a check of their shape.
@@ -101,9 +169,11 @@ class MemorySession(_Session):
         client: A client from `connect`, or a policy from `load_policy`.
         num_envs: B, the number of environments; `None` for a single environment, whose observations
             have no batch dimension.
+        state: "server" if the server should keep the memory in a sequence. This needs a client of
+            `serving.server`. Otherwise "client".
 
     Raises:
-        InvalidInput: If the policy has no memory.
+        InvalidInput: If the policy has no memory, or cannot keep it on a server.
         ServingError: If the server does not reply.
 
     Example:
@@ -121,29 +191,16 @@ class MemorySession(_Session):
     1.0
     """
 
-    def __init__(self, client: Any, num_envs: int | None = None) -> None:
-        super().__init__(client, num_envs, {"memory"})
+    def __init__(self, client: Any, num_envs: int | None = None, state: str = "client") -> None:
+        super().__init__(client, num_envs, state, {"memory"})
         self._parts = {
             name: (dtype, shape)
             for name, (dtype, (_, *shape)) in self._inputs.items()
             if name not in ("memory", "reward")
         }
-        self._memory: Any = None
 
-    def reset(self, rows: Any = None) -> None:
-        """Begin new episodes in every environment, or in some of them (a mask, or indices)."""
-        mask = np.zeros(self._size, bool)
-        mask[slice(None) if rows is None else rows] = True
-        if mask.all():
-            # The next step requests the initial memory, which may be that of a newer version.
-            self._memory = None
-        elif mask.any() and self._memory is not None:
-            initial = self._initial_memory(self._client.predict)
-            mask = mask.reshape(-1, *[1] * (initial.ndim - 1))
-            self._memory = np.where(mask, initial, self._memory)
-
-    def _initial_memory(self, predict):
-        return predict({"batch_size": np.array(self._size, np.int32)}, "initial_memory")["memory"]
+    def _initial_state(self, predict):
+        return predict({"batch_size": np.array(self._size, np.int32)}, "initial_memory")
 
     def act(
         self,
@@ -155,7 +212,9 @@ class MemorySession(_Session):
     ) -> Any:
         """Return the greedy action (an int, or an array (B,)) and keep the next memory.
 
-        If the call fails, the memory is unchanged, so the step can be repeated.
+        If the call fails, the memory is unchanged, so the step can be repeated. There are two
+        exceptions with `state="server"`: after NOT_FOUND, the memory is lost, and the next call
+        begins an episode. After DEADLINE_EXCEEDED, the server may have taken the step.
 
         Args:
             observation: An observation of the environment, or a batch (B, ...) of observations; a
@@ -176,12 +235,15 @@ class MemorySession(_Session):
         }
         if "reward" in self._inputs:
             inputs["reward"] = self._each("reward", reward).astype(np.float32)
-        predict = self._predict(timeout)
-        if self._memory is None:
-            self._memory = self._initial_memory(predict)
-        inputs["memory"] = self._memory
-        outputs = predict(inputs, _signature(return_attention_scores))
-        self._memory = outputs["next_memory"]
+        signature = _signature(return_attention_scores)
+        if self._is_on_server:
+            outputs = self._step_on_server(inputs, signature, timeout)
+        else:
+            predict = self._predict(timeout)
+            if self._state is None:
+                self._state = self._initial_state(predict)
+            outputs = predict({**inputs, **self._state}, signature)
+            self._state = {"memory": outputs["next_memory"]}
         return split_outputs(outputs, self._single, return_attention_scores)
 
     @property
@@ -189,12 +251,14 @@ class MemorySession(_Session):
         """The memory (B, ...), or None before the first step.
 
         To continue the episodes of another session, for example after a restart, set this attribute
-        to the memory of that session.
+        to the memory of that session. With `state="server"`, reading this attribute moves the
+        memory from the server to this session, and the next step sends it back.
 
         Raises:
             InvalidInput: If the new memory has a wrong shape, or a value is not finite.
         """
-        return self._memory
+        state = self._take_state()
+        return None if state is None else state["memory"]
 
     @memory.setter
     def memory(self, memory: Any) -> None:
@@ -207,7 +271,8 @@ class MemorySession(_Session):
                     f"{self._size} environments; "
                     f"received the shape {list(memory.shape)}."
                 )
-        self._memory = memory
+        self.reset()
+        self._state = None if memory is None else {"memory": memory}
 
 
 class WindowSession(_Session):
@@ -226,6 +291,7 @@ class WindowSession(_Session):
             policy is conditioned on the return of the whole episode.
         num_envs: B, the number of environments; `None` for a single environment, whose observations
             have no batch dimension.
+        state: "server" if the server should keep the window, as for `MemorySession`.
 
     Raises:
         InvalidInput: If the policy takes no windows, if `target_return` is `None` and the policy
@@ -244,9 +310,14 @@ class WindowSession(_Session):
     True
     """
 
-    def __init__(self, client: Any, target_return: Any = None, num_envs: int | None = None) -> None:
-        names = {"states", "actions", "returns_to_go", "timesteps", "mask"}
-        super().__init__(client, num_envs, names)
+    def __init__(
+        self,
+        client: Any,
+        target_return: Any = None,
+        num_envs: int | None = None,
+        state: str = "client",
+    ) -> None:
+        super().__init__(client, num_envs, state, windows.INPUTS)
         self._subtracts: Any = 1
         if "default_target" in client.signatures:
             inputs = {"batch_size": np.array(self._size, np.int32)}
@@ -260,20 +331,12 @@ class WindowSession(_Session):
                 "None."
             )
         self._target = self._each("target_return", target_return)
-        self._window = {
+
+    def _initial_state(self, predict):
+        return {
             name: np.zeros((self._size, *shape[1:]), dtype)
             for name, (dtype, shape) in self._inputs.items()
         }
-        self._step = np.zeros(self._size, int)
-        self._return = self._target.copy()
-
-    def reset(self, rows: Any = None) -> None:
-        """Begin new episodes in every environment, or in some of them (a mask, or indices)."""
-        rows = slice(None) if rows is None else rows
-        for values in self._window.values():
-            values[rows] = 0
-        self._step[rows] = 0
-        self._return[rows] = self._target[rows]
 
     def act(
         self,
@@ -287,7 +350,7 @@ class WindowSession(_Session):
 
         A discrete action is an int, or an array (B,) for several environments. A continuous action
         is an array (A,), or (B, A). If the call fails, the window is unchanged, so the step can be
-        repeated.
+        repeated; `MemorySession.act` documents the exceptions with `state="server"`.
 
         Args:
             observation: An observation of the environment, or a batch (B, ...) of observations.
@@ -302,27 +365,19 @@ class WindowSession(_Session):
         """
         dtype, (_, _, *shape) = self._inputs["states"]
         states = self._as_batch("observation", observation, dtype, shape)
-        rewards = self._subtracts * np.where(self._step > 0, self._each("reward", reward), 0.0)
-        newest = {
-            "states": states,
-            "actions": 0,
-            "returns_to_go": (self._return - rewards)[:, None],
-            "timesteps": self._step,
-            "mask": 1,
-        }
-        window = {}
-        for name, values in self._window.items():
-            window[name] = np.empty_like(values)  # several times as fast as np.roll
-            window[name][:, :-1] = values[:, 1:]
-            window[name][:, -1] = newest[name]
-        outputs = self._predict(timeout)(window, _signature(return_attention_scores))
-        action = outputs["action"]
-        if action.ndim == 1:  # a discrete action, which the window contains as a one-hot vector
-            action = np.eye(window["actions"].shape[-1])[action]
-        window["actions"][:, -1] = action
-        self._window = window
-        self._return = self._return - rewards
-        self._step = self._step + 1
+        rewards, signature = self._each("reward", reward), _signature(return_attention_scores)
+        if self._is_on_server:
+            inputs = {"observation": states, "reward": rewards.astype(np.float32)}
+            if self._sequence is None:
+                inputs["target_return"] = self._target.astype(np.float32)
+            outputs = self._step_on_server(inputs, signature, timeout)
+        else:
+            before = self._state or self._initial_state(self._client.predict)
+            rewards = self._subtracts * rewards
+            window = windows.append_step(before, states, rewards, self._target)
+            outputs = self._predict(timeout)(window, signature)
+            windows.set_action(window, outputs["action"])
+            self._state = window
         return split_outputs(outputs, self._single, return_attention_scores)
 
 

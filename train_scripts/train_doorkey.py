@@ -37,7 +37,7 @@ class Config(NetworkConfig, DoubleDQNConfig):
     """Reward for learning (`make_doorkey`)."""
     max_steps: int | None = None
     """Time limit of an episode; 10 * size² by default."""
-    network: Literal["book", "zambaldi", "fast", "fast-relative", "atari"] = "fast"
+    network: Literal["book", "zambaldi", "fast", "fast-relative", "grid", "atari"] = "fast"
     """Architecture of `RelationalQNetwork`."""
     bound_entities: bool = False
     """Process only as many cells as can be visible in the largest room. The Q values are the same

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents.config import NETWORKS, DQNConfig, NetworkConfig
+from rrl_tf.agents.config import NETWORKS, DQNConfig, RecurrentDQNConfig
 from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import (
@@ -79,13 +79,12 @@ def make_q_network(config: DQNConfig, task: Task) -> keras.Model:
 
 
 def make_recurrent_q_network(
-    config: NetworkConfig, task: Task, max_entities: int | None = None
+    config: RecurrentDQNConfig, task: Task, max_entities: int | None = None
 ) -> RecurrentQNetwork:
     """Return a recurrent Q network with new weights.
 
     Args:
-        config: configuration with the fields `network`, `hidden_activation` and `dtype`, such as
-            `RecurrentDQNConfig`.
+        config: sizes and name of the network.
         task: task to learn.
         max_entities: as in `RelationalQNetwork`; networks that are dense or read all cells ignore
             it.

@@ -21,7 +21,8 @@ _MODULES = {
     "memory": "MemoryStart enumerate_memory_starts make_memory memory_task",
     "minigrid_view": "ACTION_NAMES AGENT_CELL TASK_ACTIONS most_in_sight object_cells",
     "preprocessing": "Preprocessor",
-    "task": "Level Task split_layouts",
+    "starts": "split_layouts",
+    "task": "Level Task",
     "vector": "SeededVectorEnv",
 }
 

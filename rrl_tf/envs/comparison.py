@@ -18,7 +18,8 @@ from minigrid.core.world_object import Ball, Box, Goal, Key
 from rrl_tf._arguments import integers_from
 from rrl_tf.envs.minigrid_env import StartableEnv, minigrid_task, wrapped
 from rrl_tf.envs.minigrid_view import ACTION_NAMES, VIEW_SIZE
-from rrl_tf.envs.task import Task, level_of_starts
+from rrl_tf.envs.starts import level_of_starts
+from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 
 OBJECTS = {

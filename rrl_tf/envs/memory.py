@@ -14,7 +14,8 @@ from minigrid.envs import MemoryEnv
 from rrl_tf._arguments import integers_from, one_of
 from rrl_tf.envs.minigrid_env import StartableEnv, minigrid_task, wrapped
 from rrl_tf.envs.minigrid_view import ACTION_NAMES
-from rrl_tf.envs.task import Task, check_held_out_seed, level_of_starts
+from rrl_tf.envs.starts import check_held_out_seed, level_of_starts
+from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 
 MINIMUM_SIZE = 7

@@ -32,7 +32,7 @@ def export_decision_transformer(
 ) -> Path:
     """Write a Decision Transformer, or a model with the same inputs, as `directory/<version>/`.
 
-    A server keeps no state. Every request contains the last K steps of an episode, with zeros in
+    The graph keeps no state. Every request contains the last K steps of an episode, with zeros in
     front of the first step; the client `serving.sessions.WindowSession` stores the steps. States,
     actions and returns are those of the environment, without scaling. Discrete actions are one-hot.
     Signatures:

@@ -47,8 +47,9 @@ def export_policy(
     - `act_with_attention`, if the model returns attention scores: adds one output
       `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores;
     - `initial_memory`, for a recurrent model: `{"batch_size" ()} -> {"memory" (B, ...)}`. In this
-      case, `act` also has the input `memory` and the output `next_memory`. Since the server keeps
-      no state, any server can answer any step, and a batch can mix steps of different episodes.
+      case, `act` also has the input `memory` and the output `next_memory`. Since the state is part
+      of the request, any server can answer any step, and a batch can mix steps of different
+      episodes.
 
     Args:
         directory: See `rrl_tf.export.write_version`.

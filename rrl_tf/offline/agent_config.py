@@ -117,7 +117,7 @@ ConfigT = TypeVar("ConfigT", bound=OfflineAgentConfig)
 def prepare(
     config: ConfigT, data: OfflineData, preset: OfflineAgentConfig
 ) -> tuple[ConfigT, Scaling, DecisionTransformer | BehaviorCloning]:
-    """Return what `train_decision_transformer` needs besides the data.
+    """Return the configuration, scaling and network for `train_decision_transformer`.
 
     Args:
         config: hyper-parameters.

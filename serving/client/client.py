@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from serving import windows
 from serving.client.address import ModelAddress, split_address
 from serving.client.arrays import as_batch, split_outputs
 from serving.client.grpc import AsyncGrpcTransport, GrpcTransport
@@ -161,6 +162,8 @@ class Client:
         inputs: Mapping[str, Any],
         signature: str = "serving_default",
         timeout: float | None = None,
+        *,
+        sequence: Mapping[str, Any] | None = None,
     ) -> dict[str, np.ndarray]:
         """Return name -> array of the outputs of a signature.
 
@@ -168,8 +171,11 @@ class Client:
             inputs: name -> array of the inputs of the signature.
             signature: The name of the signature.
             timeout: Seconds that the call may take; `None` for the client's timeout.
+            sequence: The parameters of a request in a sequence, whose state the server keeps:
+                `{"sequence_id": "mine", "sequence_start": True}` for the first one. Sessions from
+                `serving.sessions` set them. `None` for a request without a sequence.
         """
-        return _finish(self._client.predict(inputs, signature, timeout))
+        return _finish(self._client.predict(inputs, signature, timeout, sequence=sequence))
 
     @property
     def signatures(self) -> dict[str, Any]:
@@ -232,11 +238,14 @@ class AsyncClient:
         inputs: Mapping[str, Any],
         signature: str = "serving_default",
         timeout: float | None = None,
+        *,
+        sequence: Mapping[str, Any] | None = None,
     ) -> dict[str, np.ndarray]:
         """Return name -> array of the outputs of a signature, as `Client.predict` does."""
         deadline = self._deadline(timeout)
-        specs = _find(await self._load_signatures(deadline), signature)
-        request = self.transport.predict_request(inputs, signature, specs)
+        find = _find if sequence is None else _find_step
+        specs = find(await self._load_signatures(deadline), signature)
+        request = self.transport.predict_request(inputs, signature, specs, sequence or {})
         try:
             return self.transport.read_outputs(await self._send(request, deadline), specs)
         except ServingError as error:
@@ -285,3 +294,14 @@ def _find(signatures, name):
             f"the model has no signature {name!r}; its signatures are {sorted(signatures)}",
         )
     return signatures[name]
+
+
+def _find_step(signatures, name):
+    """Return the inputs and outputs of a request in a sequence."""
+    if name == "sequence_state":
+        inputs, outputs = {}, _find(signatures, "serving_default")["inputs"]
+        outputs = {key: outputs[key] for key in outputs if key in windows.INPUTS | {"memory"}}
+    else:
+        inputs, outputs = _find(signatures, name)["inputs"], _find(signatures, name)["outputs"]
+        outputs = {key: outputs[key] for key in outputs if key != "next_memory"}
+    return {"inputs": inputs, "outputs": outputs}

@@ -14,7 +14,7 @@ from serving.errors import ServingError
 
 
 class GrpcMessages:
-    """Build gRPC requests, which are (method name, message), and read the reply messages."""
+    """Build gRPC requests, which are (method, metadata, message), and read the reply messages."""
 
     def __init__(self, address: ModelAddress) -> None:
         # Imported here, because the stubs load TensorFlow, which the REST client does not need.
@@ -57,22 +57,30 @@ class GrpcMessages:
         return module.secure_channel(self._target, self._credentials, options=options)
 
     def predict_request(
-        self, inputs: Mapping[str, Any], name: str, signature: Mapping[str, Any]
-    ) -> tuple[str, Any]:
+        self,
+        inputs: Mapping[str, Any],
+        name: str,
+        signature: Mapping[str, Any],
+        parameters: Mapping[str, Any],
+    ) -> tuple[str, Any, Any]:
         request = self._predict_pb2.PredictRequest(model_spec=self._model)
         request.model_spec.signature_name = name
         for key, array in as_arrays(inputs, signature).items():
             request.inputs[key].CopyFrom(self._tensors.pack(array))
-        return "Predict", request
+        metadata = [
+            (key, str(value).lower() if isinstance(value, bool) else str(value))
+            for key, value in parameters.items()
+        ]
+        return "Predict", metadata, request
 
     def read_outputs(self, reply: Any, signature: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return {name: self._tensors.from_proto(proto) for name, proto in reply.outputs.items()}
 
-    def metadata_request(self) -> tuple[str, Any]:
+    def metadata_request(self) -> tuple[str, Any, Any]:
         request = self._metadata_pb2.GetModelMetadataRequest(
             model_spec=self._model, metadata_field=["signature_def"]
         )
-        return "GetModelMetadata", request
+        return "GetModelMetadata", (), request
 
     def read_signatures(self, reply: Any) -> dict[str, Any]:
         definitions = self._metadata_pb2.SignatureDefMap()
@@ -110,10 +118,10 @@ class GrpcTransport(GrpcMessages):
         self._channel = self.make_channel(self._grpc)
         self._stub = self._make_stub(self._channel)
 
-    async def send(self, request: tuple[str, Any], timeout: float) -> Any:
-        method, message = request
+    async def send(self, request: tuple[str, Any, Any], timeout: float) -> Any:
+        method, metadata, message = request
         try:
-            return getattr(self._stub, method)(message, timeout=timeout)
+            return getattr(self._stub, method)(message, timeout=timeout, metadata=metadata)
         except self._grpc.RpcError as error:
             raise self.error_of(error) from error
 
@@ -129,13 +137,13 @@ class AsyncGrpcTransport(GrpcMessages):
         self._channel: Any = None
         self._stub: Any = None
 
-    async def send(self, request: tuple[str, Any], timeout: float) -> Any:
+    async def send(self, request: tuple[str, Any, Any], timeout: float) -> Any:
         if self._channel is None:  # created here, because a channel belongs to the running loop
             self._channel = self.make_channel(self._grpc.aio)
             self._stub = self._make_stub(self._channel)
-        method, message = request
+        method, metadata, message = request
         try:
-            return await getattr(self._stub, method)(message, timeout=timeout)
+            return await getattr(self._stub, method)(message, timeout=timeout, metadata=metadata)
         except self._grpc.RpcError as error:
             raise self.error_of(error) from error
 

@@ -45,11 +45,15 @@ class RestMessages:
             self._path += f"/labels/{urllib.parse.quote(address.label, safe='')}"
 
     def predict_request(
-        self, inputs: Mapping[str, Any], name: str, signature: Mapping[str, Any]
+        self,
+        inputs: Mapping[str, Any],
+        name: str,
+        signature: Mapping[str, Any],
+        parameters: Mapping[str, Any],
     ) -> tuple[str, str, bytes | None]:
         columns = {key: array.tolist() for key, array in as_arrays(inputs, signature).items()}
-        document = {"signature_name": name, "inputs": columns}
-        body = json.dumps(document, default=lambda raw: {"b64": base64.b64encode(raw).decode()})
+        document = {"signature_name": name, "inputs": columns, **parameters}
+        body = json.dumps(document, default=_encode_base64, separators=(",", ":"))
         return "POST", f"{self._path}:predict", body.encode()
 
     def read_outputs(self, reply: Any, signature: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -127,6 +131,10 @@ def _from_json(name, value, dtype, shape):
     if array.size == 0 and shape and array.ndim < len(shape):
         array = array.reshape([0, *(max(size, 0) for size in shape[1:])])
     return array
+
+
+def _encode_base64(raw):
+    return {"b64": base64.b64encode(raw).decode()}
 
 
 def _decode_base64(members):

@@ -18,6 +18,7 @@ A request passes through these modules, from the socket to the reply:
     repository                holds the loaded versions of all models, with their labels and status
     model                     defines one loaded version and its signatures
     batching                  merges concurrent requests and runs them in threads
+    sequences                 keeps the state of sequences; other requests do not pass through it
 
 These modules have other tasks:
 

@@ -152,6 +152,20 @@ class Flags:
     max_reply_bytes: int = _flag(
         1 << 26, "maximum size of the values in a reply, in bytes; 0 for no limit"
     )
+    max_sequences: int = _flag(
+        1024, "maximum number of sequences whose state the server keeps; 0 for none"
+    )
+    max_sequence_bytes: int = _flag(
+        1 << 28, "maximum size of the states of all sequences, in bytes; 0 for no limit"
+    )
+    sequence_idle_seconds: float = _flag(
+        60.0, "seconds after its last request in which a sequence is kept; 0 for no limit"
+    )
+    sequence_overflow: str = _flag(
+        "refuse",
+        "what to do with a new sequence beyond a limit: 'refuse' it, or 'evict_oldest' to end the "
+        "sequence whose last request is the oldest",
+    )
     rest_api_max_connections: int = _flag(4096, "maximum number of open REST connections")
     rest_api_header_timeout_in_ms: int = _flag(
         10000,
@@ -295,6 +309,9 @@ def _problem(flags):
         return f"--port and --rest_api_port must differ; received {flags.port} for both"
     if flags.playground and not flags.rest_api_port:
         return "--playground needs --rest_api_port"
+    if flags.sequence_overflow not in ("refuse", "evict_oldest"):
+        received = flags.sequence_overflow
+        return f"--sequence_overflow must be refuse or evict_oldest; received {received!r}"
     if flags.batching_parameters_file and not flags.enable_batching:
         return "--batching_parameters_file needs --enable_batching"
     names = [f"tensorflow_{kind}_parallelism" for kind in ("session", "intra_op", "inter_op")]

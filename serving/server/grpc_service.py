@@ -35,6 +35,7 @@ from serving.server.examples import (
 )
 from serving.server.inference import LARGE, Inference, ModelChoice, fill_spec, in_thread, num_bytes
 from serving.server.model import DEFAULT_SIGNATURE
+from serving.server.sequences import read_metadata
 
 _log = logging.getLogger("serving")
 _MAX_DETAILS = 1024  # characters of an error message, as in tensorflow_model_server
@@ -103,6 +104,7 @@ class Services:
         method = getattr(self, described.name)
         request_class = message_factory.GetMessageClass(described.input_type)
         is_multiple = described.name == "MultiInference"
+        has_metadata = described.name == "Predict"
 
         async def rpc(data, context):
             start, request, response = time.perf_counter(), request_class(), b""
@@ -111,7 +113,8 @@ class Services:
                 async with self._within_budget(context, data):
                     request = await in_thread(len(data), _parse, request_class, data)
                     with self._inference.accepted():
-                        response = await method(request, len(data))
+                        extra = [context.invocation_metadata()] if has_metadata else []
+                        response = await method(request, len(data), *extra)
             except ServingError as error:
                 code, details = error.code, error.message
             except DecodeError as error:
@@ -152,11 +155,14 @@ class Services:
             lease.grow(len(data))
             yield
 
-    async def Predict(self, request: Any, size: int) -> bytes:
+    async def Predict(self, request: Any, size: int, metadata: Any) -> bytes:
+        parameters = read_metadata(metadata or ())
+
         async def read(servable):
             name = request.model_spec.signature_name
-            signature = servable.signature(name)
-            return name, await in_thread(size, self._arrays, request.inputs, signature)
+            signature = servable.signature(name, parameters is not None)
+            arrays = await in_thread(size, self._arrays, request.inputs, signature)
+            return name, arrays, parameters
 
         servable, signature, outputs = await self._inference.predict(
             model_choice(request), read, request.output_filter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -25,9 +26,12 @@ from serving.server.metrics import Metrics, render
 from serving.server.model import Servable, Signature
 from serving.server.process_group import Peers
 from serving.server.repository import Repository
+from serving.server.sequences import SequenceParameters, SequenceStore
 
 #: The model that a request names: (name, version or None, label or None)
 ModelChoice = tuple[str, int | None, str | None]
+#: A predict request: (signature name, input name -> array, parameters or None)
+PredictRequest = tuple[str, dict[str, np.ndarray] | None, SequenceParameters | None]
 #: For more bytes than this, reading or writing takes longer than the switch to another thread.
 LARGE = 1 << 16
 
@@ -53,6 +57,10 @@ def num_bytes(array: np.ndarray) -> int:
     return array.nbytes + sum(map(len, array.ravel().tolist()))
 
 
+def _count_rows(inputs):
+    return max(map(len, map(np.atleast_1d, inputs.values())), default=1)
+
+
 class Inference:
     """The operations behind the gRPC and REST APIs, with the limits that the flags set.
 
@@ -76,6 +84,7 @@ class Inference:
         self.repository = repository
         self.metrics = metrics
         self._flags, self._scheduler = flags, scheduler
+        self._sequences = SequenceStore(flags, metrics)
         methods = {
             "status": self._own_status,
             "metrics": self._own_metrics,
@@ -137,7 +146,7 @@ class Inference:
     async def predict(
         self,
         model: ModelChoice,
-        read: Callable[[Servable], Awaitable[tuple[str, dict[str, np.ndarray] | None]]],
+        read: Callable[[Servable], Awaitable[PredictRequest]],
         output_filter: Sequence[str] = (),
     ) -> tuple[Servable, Signature, dict[str, np.ndarray]]:
         """Run a predict request and return (servable, signature, output name -> array).
@@ -145,21 +154,31 @@ class Inference:
         Args:
             model: The model and version.
             read: A function that reads the request. It takes the servable and returns (signature
-                name, input name -> array).
+                name, input name -> array, parameters of its sequence or None).
             output_filter: The names of the outputs to compute; empty for all.
         """
         with self.repository.use(*model) as servable:
-            name, inputs = await read(servable)
-            signature = servable.signature(name)
-            names = signature.choose_outputs(output_filter)
-            inputs = signature.check(inputs or {})
-            if signature.has_rows:
-                rows = max(len(array) for array in map(np.atleast_1d, inputs.values()))
-                self.check_rows(rows)
-                if signature.can_merge(inputs):
-                    self._check_reply(rows * signature.reply_row_bytes)
-            outputs = await self._run("Predict", servable, signature, inputs, names)
+            name, inputs, parameters = await read(servable)
+            run = functools.partial(self._predict, servable)
+            if parameters is not None:
+                self.check_rows(_count_rows(inputs or {}))  # before it makes a state for them
+                signature, outputs = await self._sequences.request(
+                    servable, name, inputs or {}, parameters, output_filter, run
+                )
+            else:
+                signature = servable.signature(name)
+                outputs = await run(signature, inputs or {}, output_filter)
             return servable, signature, outputs
+
+    async def _predict(self, servable, signature, inputs, output_filter=()):
+        names = signature.choose_outputs(output_filter)
+        inputs = signature.check(inputs)
+        if signature.has_rows:
+            rows = _count_rows(inputs)
+            self.check_rows(rows)
+            if signature.can_merge(inputs):
+                self._check_reply(rows * signature.reply_row_bytes)
+        return await self._run("Predict", servable, signature, inputs, names)
 
     async def run_heads(
         self,

@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import sys
+import types
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -24,6 +25,7 @@ import simdjson
 from tensorflow.core.example import example_pb2
 
 from serving.errors import ServingError, invalid, too_large
+from serving.server.sequences import PARAMETERS, SequenceParameters, read_parameters
 
 #: Maximum number of values in a body that Python's `json` parses, at one or two microseconds each.
 MOST_VALUES = 1 << 20
@@ -45,6 +47,9 @@ _EXPECTED = {
 }
 
 
+_NONE: Mapping[str, Any] = types.MappingProxyType({})
+
+
 class NeedsSlowPath(Exception):
     """Signals that simdjson might parse a body differently from Python's `json`."""
 
@@ -54,8 +59,9 @@ def read_predict(
     encoding: str,
     limit: int,
     signatures: Mapping[str, Mapping[str, np.dtype | None]],
-) -> tuple[str, dict[str, np.ndarray] | None, bool]:
-    """Return (signature name, input name -> array, whether in row form) of a predict request.
+    steps: Mapping[str, Mapping[str, np.dtype | None]] = _NONE,
+) -> tuple[str, dict[str, np.ndarray] | None, bool, SequenceParameters | None]:
+    """Return (signature name, input name -> array, whether in row form, place in a sequence).
 
     simdjson converts rectangular lists of numbers to arrays without a Python object for each
     number. Python's `json` parses all other bodies: those with NaN, integers beyond 64 bits, ragged
@@ -67,11 +73,12 @@ def read_predict(
         limit: The maximum number of bytes after decompression.
         signatures: Signature name -> input name -> dtype; "" stands for the default signature. If
             the requested signature is not in it, None is returned instead of the arrays.
+        steps: The same for requests in a sequence, which may omit inputs.
     """
     text = decompress(body, encoding, limit)
     with contextlib.suppress(NeedsSlowPath, ServingError):
-        return _predict(_parse_numbers(text), signatures)
-    return _predict(parse(text), signatures)
+        return _predict(_parse_numbers(text), signatures, steps)
+    return _predict(parse(text), signatures, steps)
 
 
 def read_examples(body: bytes, encoding: str, limit: int) -> tuple[str, list[bytes]]:
@@ -197,16 +204,21 @@ def _signature_name(document):
     return name
 
 
-def _predict(document, signatures):
-    name = _signature_name(document)
+def _predict(document, signatures, steps=_NONE):
+    name, parameters = _signature_name(document), None
+    if not document.keys().isdisjoint(PARAMETERS):
+        parameters, signatures = read_parameters(document), steps
     in_rows = "instances" in document
     if in_rows == ("inputs" in document):
         raise invalid("the request body must have either 'instances' (rows) or 'inputs' (columns)")
     dtypes = signatures.get(name)
     if dtypes is None:
-        return name, None, in_rows
+        return name, None, in_rows, parameters
     form = "instances" if in_rows else "inputs"
     columns = document[form]
+    given = columns[0] if isinstance(columns, list) and columns else columns
+    if parameters is not None and _is_named(given):
+        dtypes = {key: dtypes[key] for key in dtypes if key in given}
     if in_rows and not isinstance(columns, simdjson.Array):
         columns = _columns(columns, dtypes)
     if not _is_named(columns):
@@ -219,7 +231,7 @@ def _predict(document, signatures):
     arrays = {
         key: _array(columns[key], key, dtype, unsupported_code) for key, dtype in dtypes.items()
     }
-    return name, arrays, in_rows
+    return name, arrays, in_rows, parameters
 
 
 def _columns(instances, dtypes):

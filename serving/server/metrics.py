@@ -15,7 +15,7 @@ _COUNT_BUCKETS = [2.0**power for power in range(15)]
 
 
 class Metrics:
-    """The counters and histograms of one server."""
+    """The counters, gauges and histograms of one server."""
 
     def __init__(self) -> None:
         self._registry = prometheus_client.CollectorRegistry()
@@ -46,6 +46,10 @@ class Metrics:
         self.input_batch_size = histogram(batching + "input_batch_size", **sizes)
         self.processed_batch_size = histogram(batching + "processed_batch_size", **sizes)
         self.padding_size = histogram(batching + "padding_size", **sizes)
+        self.sequences, self.sequence_bytes = (
+            prometheus_client.Gauge(PREFIX + name, name, registry=self._registry)
+            for name in ("sequences", "sequence_bytes")
+        )
 
     def warmed_up(self, path: str, status: str, seconds: float, records: int) -> None:
         """Record a warm-up.

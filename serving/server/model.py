@@ -15,8 +15,9 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
 from rrl_tf.export.session import SavedModelSession
-from serving import tensors
+from serving import tensors, windows
 from serving.errors import ServingError, invalid
+from serving.server.sequences import STATE_SIGNATURE
 
 DEFAULT_SIGNATURE = "serving_default"
 _MAX_NAMES = 8  # maximum number of names from a request in an error message
@@ -150,6 +151,36 @@ class Signature:
         """The bytes of one row of all outputs whose shapes are known."""
         return sum(spec.row_bytes or 0 for spec in self.outputs.values())
 
+    @functools.cached_property
+    def state(self) -> dict[str, TensorSpec]:
+        """The inputs that the server can keep between requests; empty if there are none."""
+        names: Collection[str] = ()
+        if "memory" in self.inputs and "next_memory" in self.outputs:
+            names = {"memory"}
+        elif self.inputs.keys() == windows.INPUTS and "action" in self.outputs:
+            names = windows.INPUTS if all(spec.row_bytes for spec in self.inputs.values()) else ()
+        return {name: self.inputs[name] for name in self.inputs if name in names and self.has_rows}
+
+    @functools.cached_property
+    def step(self) -> Signature:
+        """The signature of a request in a sequence, in which the inputs `state` are optional.
+
+        Instead of a window, it has the newest observation, the reward and the target return.
+        """
+        inputs, optional = self.inputs, set(self.state)
+        if "states" in self.state:
+            shape = (None, *self.inputs["states"].shape[2:])
+            observation = dataclasses.replace(
+                self.inputs["states"], name="observation", shape=shape
+            )
+            numbers = ("reward", "target_return")
+            specs = [observation, *(TensorSpec(n, types_pb2.DT_FLOAT, (None,)) for n in numbers)]
+            inputs = {**{spec.name: spec for spec in specs}, **self.inputs}
+            optional.add("target_return")
+        outputs = {name: spec for name, spec in self.outputs.items() if name != "next_memory"}
+        defaults = {**self.defaults, **dict.fromkeys(optional)}
+        return dataclasses.replace(self, inputs=inputs, outputs=outputs, defaults=defaults)
+
     def check(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return the inputs in the signature's order, with defaults for missing ones.
 
@@ -235,16 +266,20 @@ class Servable:
             for key, definition in self._session.signatures.items()
         }
         #: Signature name -> input name -> NumPy dtype, with which the REST API parses requests.
-        self.json_dtypes = {
-            key: {name: spec.numpy_dtype for name, spec in signature.inputs.items()}
-            for key, signature in self.signatures.items()
-            if all(spec.encoding == "name" for spec in signature.inputs.values())
-        }
-        if DEFAULT_SIGNATURE in self.json_dtypes:
-            self.json_dtypes[""] = self.json_dtypes[DEFAULT_SIGNATURE]
+        self.json_dtypes = _json_dtypes(self.signatures)
+        steps = {key: each.step for key, each in self.signatures.items() if each.state}
+        #: The same for requests in a sequence.
+        self.sequence_dtypes = {**_json_dtypes(steps), STATE_SIGNATURE: {}}
 
-    def signature(self, name: str) -> Signature:
-        """Return the signature with a name; "" stands for `serving_default`."""
+    def signature(self, name: str, in_sequence: bool = False) -> Signature:
+        """Return the signature with a name; "" stands for `serving_default`.
+
+        Args:
+            name: The name of the signature.
+            in_sequence: Whether to return its `step`, the signature of a request in a sequence.
+        """
+        if in_sequence and name == STATE_SIGNATURE:
+            return Signature(name, {}, {}, {})
         signature = self.signatures.get(name or DEFAULT_SIGNATURE)
         if signature is None:
             raise ServingError(
@@ -253,7 +288,9 @@ class Servable:
                 f"the model has {sorted(self.signatures)}",
             )
         signature.check_dense(signature.inputs, "input")
-        return signature
+        if in_sequence and not signature.state:
+            raise invalid(f"signature {signature.name!r} has no state for a sequence to keep")
+        return signature.step if in_sequence else signature
 
     def run(self, signature: Any, inputs: dict[str, Any], outputs: Any) -> dict[str, np.ndarray]:
         """Return name -> array of the outputs; block until they are computed.
@@ -278,6 +315,17 @@ class Servable:
     def close(self) -> None:
         """Free the model; no request may be running on it."""
         self._session.close()
+
+
+def _json_dtypes(signatures):
+    dtypes = {
+        key: {name: spec.numpy_dtype for name, spec in signature.inputs.items()}
+        for key, signature in signatures.items()
+        if all(spec.encoding == "name" for spec in signature.inputs.values())
+    }
+    if DEFAULT_SIGNATURE in dtypes:
+        dtypes[""] = dtypes[DEFAULT_SIGNATURE]
+    return dtypes
 
 
 def from_tensorflow(error: Any) -> ServingError:

@@ -343,14 +343,15 @@ class RestServer:
 
         async def read(servable):
             nonlocal rows
-            name, inputs, rows = await self._read(
-                json_codec.read_predict, body, servable.json_dtypes
+            name, inputs, rows, parameters = await self._read(
+                json_codec.read_predict, body, servable.json_dtypes, servable.sequence_dtypes
             )
-            signature = servable.signature(name)
+            signature = servable.signature(name, parameters is not None)
             if rows and signature.checks_shapes:
                 _check_has_rows(signature)
             specs = signature.inputs
-            return name, {key: specs[key].from_json(array) for key, array in inputs.items()}
+            arrays = {key: specs[key].from_json(array) for key, array in inputs.items()}
+            return name, arrays, parameters
 
         _, _, outputs = await self._inference.predict(model, read)
         write, arrays = json_codec.predict_reply, outputs.values()

@@ -193,7 +193,7 @@ def test_test_env_is_evaluated(tmp_path):
             "`network` must be one of .*'dense', .*received 'nope'",
         ),
         ("CartPole-v1", {"network": "fast"}, "network 'fast' takes grids .*received .*4,"),
-        ("CartPole-v1", {"preset": "fast"}, "no presets; received 'fast'"),
+        ("CartPole-v1", {"preset": "fast"}, "must be empty for this run; received 'fast'"),
         (
             "CartPole-v1",
             {"network": "convolutional"},
@@ -227,14 +227,14 @@ GRIDS = (
 
 def made_network(space, name):
     """Return the network that `train_dqn` makes for observations of a space."""
+    from rrl_tf.agents import DQNConfig, make_q_network
     from rrl_tf.envs import gymnasium_task
-    from train_scripts import train_dqn
 
     class Still(gymnasium.Env):
         observation_space, action_space = space, gymnasium.spaces.Discrete(4)
 
     task = gymnasium_task(Still)
-    network = train_dqn.make_network(train_dqn.Config(env="Still-v0", network=name), task)
+    network = make_q_network(DQNConfig(env="Still-v0", network=name), task)
     values = network(np.zeros((2, *task.preprocessor.shape), "float32"))
     assert values.shape == (2, 4)
     return network

@@ -11,7 +11,8 @@ from rrl_tf.envs import preprocessing
 from rrl_tf.envs.doorkey.env import enumerate_starts, make_doorkey
 from rrl_tf.envs.minigrid_env import minigrid_task
 from rrl_tf.envs.minigrid_view import AGENT_CELL
-from rrl_tf.envs.task import Level, Task, check_held_out_seed, level_of_starts
+from rrl_tf.envs.starts import check_held_out_seed, level_of_starts
+from rrl_tf.envs.task import Level, Task
 from rrl_tf.errors import InvalidInput
 
 LARGEST_ENUMERATED = 8

@@ -26,6 +26,18 @@ def test_prints_a_row_for_each_number_of_clients(server, capsys, scheme, rate):
         assert 0 < float(cells[4]) <= float(cells[5])
 
 
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_each_client_plays_a_sequence(recurrent, tools, capsys, scheme):
+    with tools.serve(recurrent, max_sequences=3) as server:
+        port = server.grpc_port if scheme == "grpc" else server.rest_port
+        arguments = [f"--address={scheme}://127.0.0.1:{port}", "--model=tiny", "--seconds=0.2"]
+        arguments += ["--clients=3", "--signature=act"]
+        for more in (["--sequences"], ["--sequences"], []):  # the first run ends its sequences
+            assert bench.main([*arguments, *more]) == 0
+            said = capsys.readouterr()
+            assert float(said.out.splitlines()[-1].split("|")[3]) > 0 and not said.err
+
+
 def test_an_error_is_one_line(server, tools, capsys):
     address = f"--address=http://127.0.0.1:{server.rest_port}"
     assert bench.main([address, "--model=tiny", "--signature=none"]) == 1

@@ -222,7 +222,7 @@ def test_rest_needs_numpy_and_the_standard_library_only(server, tools):
         "from serving.client import connect\n"
         f"client = connect('http://127.0.0.1:{server.rest_port}', 'tiny')\n"
         f"client.act(np.zeros({tools.SHAPE}, np.uint8), return_attention_scores=True)\n"
-        "heavy = {'tensorflow', 'keras', 'rrl_tf', 'grpc', 'google.protobuf', 'aiohttp'}\n"
+        "heavy = {'tensorflow', 'keras', 'gymnasium', 'grpc', 'google.protobuf', 'aiohttp'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)

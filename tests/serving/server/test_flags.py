@@ -42,6 +42,10 @@ def test_flags_of_tensorflow_model_server():
             ],
             "--tensorflow_session_parallelism cannot be combined",
         ),
+        (
+            ["--model_base_path=/m", "--sequence_overflow=drop"],
+            "must be refuse or evict_oldest; received 'drop'",
+        ),
         ([], "one of --model_base_path, --model_config_file and --preset is required"),
         (["--model_base_path=/m", "--preset=doorkey-5x5"], "--preset cannot be combined with"),
     ],

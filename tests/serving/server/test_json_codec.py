@@ -30,7 +30,7 @@ def read_predict(text, signatures):
 def read(document, **dtypes):
     body = document if isinstance(document, str) else json.dumps(document)
     signatures = {"": {name: np.dtype(d) for name, d in numpy_dtypes(dtypes).items()}}
-    return read_predict(body.encode(), signatures)[1:]
+    return read_predict(body.encode(), signatures)[1:3]
 
 
 def code_of(document, **dtypes):
@@ -100,7 +100,7 @@ def test_fast_path_equals_slow_path(text, dtype):
         outcomes = []
         for read_one in (read_predict, slowly):
             try:
-                name, arrays, rows = read_one(text.encode(), signatures)
+                name, arrays, rows, _ = read_one(text.encode(), signatures)
                 arrays = arrays and {
                     key: (array.dtype, array.shape, array.tobytes())
                     for key, array in arrays.items()
@@ -124,7 +124,7 @@ def test_plain_numbers_take_the_fast_path(form, dtype, monkeypatch):
     }[form]
     monkeypatch.setattr(json_codec, "parse", None)
     signatures = {name: {"x": np.dtype(dtype)} for name in ("", "s")}
-    _, arrays, _ = read_predict(json.dumps(document).encode(), signatures)
+    _, arrays, *_ = read_predict(json.dumps(document).encode(), signatures)
     np.testing.assert_array_equal(arrays["x"], values)
 
 

@@ -557,7 +557,7 @@ def test_lists_of_numbers_may_exceed_the_limit_of_values():
     count = 2 * json_codec.MOST_VALUES
     text = b'{"instances":[' + b",".join([b"1"] * count) + b"]}"
     dtypes = {"": {"x": np.dtype("float32")}}
-    _, arrays, _ = json_codec.read_predict(text, "", 1 << 24, dtypes)
+    _, arrays, *_ = json_codec.read_predict(text, "", 1 << 24, dtypes)
     assert arrays["x"].shape == (count,)
 
 

@@ -33,7 +33,7 @@ def run(scenario):
 def test_arrays_and_errors_come_back():
     async def scenario(workers):
         body = b'{"instances": [[1, 2], [3, 4.5]]}'
-        name, arrays, rows = await workers.call(json_codec.read_predict, body, "", 99, DTYPES)
+        name, arrays, rows, _ = await workers.call(json_codec.read_predict, body, "", 99, DTYPES)
         assert (name, rows) == ("", True)
         np.testing.assert_array_equal(arrays["x"], np.float32([[1, 2], [3, 4.5]]))
         reply = await workers.call(json_codec.predict_reply, arrays, True)
