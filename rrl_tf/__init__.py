@@ -33,15 +33,19 @@ _SUBPACKAGES = (
     "training",
     "viz",
 )
+_ATTRIBUTES = {
+    "DQN": "gymnasium_agents",
+    "DecisionTransformerAgent": "offline",
+    "RecurrentDQN": "gymnasium_agents",
+    "load_policy": "export",
+}
+"""Public name -> the module that defines it."""
 
 
 def __getattr__(name):
     if name in _SUBPACKAGES:
         return importlib.import_module(f"rrl_tf.{name}")
-    if name in ("DQN", "RecurrentDQN"):
+    if name in _ATTRIBUTES:  # often a user's first call, so hide TensorFlow's start-up messages
         importlib.import_module("rrl_tf._tf_logging").load_tensorflow()
-        return getattr(importlib.import_module("rrl_tf.gymnasium_agents"), name)
-    if name == "load_policy":  # often a user's first call, so hide TensorFlow's start-up messages
-        importlib.import_module("rrl_tf._tf_logging").load_tensorflow()
-        return importlib.import_module("rrl_tf.export").load_policy
+        return getattr(importlib.import_module(f"rrl_tf.{_ATTRIBUTES[name]}"), name)
     raise AttributeError(f"module 'rrl_tf' has no attribute {name!r}")

@@ -21,6 +21,7 @@ from rrl_tf.envs import gymnasium_task
 from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret import draw_episode
+from rrl_tf.training.config import require_fields
 from rrl_tf.training.devices import make_replicas
 from rrl_tf.training.run import Run
 
@@ -58,11 +59,7 @@ class DQN:
     config_class: ClassVar[Any] = DQNConfig
 
     def __init__(self, env: str, **options: Any) -> None:
-        names = {field.name for field in dataclasses.fields(self.config_class)}
-        if unknown := sorted(options.keys() - names):
-            raise InvalidInput(
-                f"options must be fields of {self.config_class.__name__}; received {unknown}"
-            )
+        require_fields(self.config_class, options)
         self._set_up(self.config_class(env=env, **options))
 
     @classmethod

@@ -12,70 +12,26 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-import keras
-
-from rrl_tf.envs import preprocessing
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import BehaviorCloning, DecisionTransformer
-from rrl_tf.offline import OfflineData, Scaling, load_episodes
-from rrl_tf.offline.decision_transformer import (
-    DecisionTransformerConfig,
-    train_decision_transformer,
-)
+from rrl_tf.offline import OfflineData, agent_config, load_episodes
+from rrl_tf.offline.decision_transformer import train_decision_transformer
 from rrl_tf.offline.fine_tuning import FineTuningConfig, fine_tune
-from rrl_tf.offline.scaling import largest_return
-from rrl_tf.training.config import (
-    MUTABLE,
-    require_fraction,
-    require_multiple,
-    require_not_negative,
-    require_positive,
-)
+from rrl_tf.training.config import MUTABLE, require_not_negative
 from rrl_tf.training.devices import make_replicas
 from rrl_tf.training.run import Run
 from train_scripts import collect_dataset, command_line
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(DecisionTransformerConfig):
+class Config(agent_config.OfflineAgentConfig):
     """Set the hyper-parameters of the training, the data and the network."""
 
     preset: str = "doorkey"
-    runs: str = "runs/decision_transformer"
-
     data: str = "doorkey"
     """`minari:ID`, `minari:FOLDER`, `tfds:NAME` or `tfds:FOLDER`; or `doorkey`, `pendulum` or
     `cartpole`, which `train_scripts.collect_dataset` records."""
     preprocessor: Literal["standardise", "one_hot"] = "one_hot"
     """How observations become states: standardised vectors, or one-hot codes of a grid."""
-    return_scale: float | None = None
-    """Divisor of returns; by default the largest return, or return-to-go, that the network receives
-    from the data, at most 1,000, the paper's value for MuJoCo."""
-    condition: Literal["return_to_go", "return"] = "return_to_go"
-    """Return at each step: the return-to-go, or the return of the whole episode."""
-
-    model: Literal["decision_transformer", "behavior_cloning"] = "decision_transformer"
-    return_conditioned: bool = False
-    """Whether behavior cloning reads returns; a Decision Transformer always does."""
-    network: Literal["fast", "min-dt", "paper"] = "fast"
-    """Architecture of `DecisionTransformer`."""
-    width: int = 64
-    """Size of a token."""
-    num_blocks: int = 2
-    num_heads: int = 1
-    context_length: int = 10
-    """Number of steps in a window; behavior cloning reads one."""
-    positions: Literal["episode", "window"] = "episode"
-    """Position embedding of a Decision Transformer: the time step in the episode, as in the
-    originals, or the position in the window."""
-    dropout: float = 0.1
-    distribution: Literal["point", "censored_normal"] = "point"
-    """Model of continuous actions: a point with a squared error, or the mean of normal noise that
-    was clipped at the bounds, by its likelihood. Discrete actions are always categorical."""
-    members: int = 1
-    """Number of networks in behavior cloning, which train together; the policy is their mean."""
-    noise_scale: float = 1.0
-    """Scale of the clipped noise; the played action is the mean over this noise."""
 
     fine_tune: int = dataclasses.field(default=0, metadata=MUTABLE)
     """Environment steps of online fine-tuning after the training. Fine-tuning is a separate run,
@@ -86,40 +42,24 @@ class Config(DecisionTransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "members", "width", "num_blocks", "num_heads", "context_length")
-        require_positive(self, "return_scale")
         require_not_negative(self, "fine_tune", "exploration")
-        require_fraction(self, "dropout", "noise_scale")
-        require_multiple(self, ("batch_size",), "members")
-        is_transformer = self.model == "decision_transformer"
-        needs = {
-            "noise_scale": (self.noise_scale != 1, "distribution", self.distribution != "point"),
-            "members": (self.members > 1, "model behavior_cloning", not is_transformer),
-            "exploration": (self.exploration is not None, "fine_tune", self.fine_tune),
-            "fine_tune": (
+        reads_returns = self.model == "decision_transformer" or self.return_conditioned
+        self.require(
+            exploration=(self.exploration is not None, "fine_tune", self.fine_tune),
+            fine_tune=(
                 self.fine_tune,
                 "evaluation_episodes and a model that is conditioned on returns",
-                self.evaluation_episodes and (is_transformer or self.return_conditioned),
+                self.evaluation_episodes and reads_returns,
             ),
-        }
-        for name, (is_set, requirement, is_met) in needs.items():
-            if is_set and not is_met:
-                raise InvalidInput(
-                    f"{name} needs {requirement}; received {name} {getattr(self, name)} without it"
-                )
+        )
 
     @property
     def default_name(self) -> str:
         """The preset, the data if they are not the preset's, and the seed."""
-        source = self.data.rstrip("/").replace("\\", "/").split(":")[-1]
-        words = "-".join(part for part in source.split("/")[-2:] if part)
         is_own = self.data == PRESETS.get(self.preset, DOORKEY).data
-        return f"{self.preset if is_own else f'{self.preset}-{words}'}-seed{self.seed}"
+        return f"{self.preset}-seed{self.seed}" if is_own else super().default_name
 
 
-TRANSFORMER_FIELDS = ("network", "width", "num_blocks", "num_heads", "positions")
-"""Fields that have no effect on behavior cloning."""
-MAX_RETURN_SCALE = 1000.0
 RECORDED = {
     "doorkey": collect_dataset.Config(),
     "pendulum": collect_dataset.Config(recipe="pendulum"),
@@ -129,23 +69,7 @@ RECORDED = {
 
 # Random episodes are the longest, so most steps of DoorKey's data are random.
 DOORKEY = Config(sampling="episodes", targets=(0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95))
-FAST = dataclasses.replace(
-    DOORKEY,
-    preset="fast",
-    data="",
-    preprocessor="standardise",
-    width=128,
-    num_blocks=3,
-    dropout=0.2,
-    steps=5000,
-    sampling="returns",
-    start_fraction=0.2,
-    warmup_steps=500,
-    targets=(),
-    log_every=250,
-    evaluate_every=1250,
-    checkpoint_every=1000,
-)
+FAST = Config(**vars(agent_config.FAST))
 PENDULUM = dataclasses.replace(
     FAST,
     preset="pendulum",
@@ -261,11 +185,8 @@ def main(config: Config) -> Run:
     data = load(config)
     if config.fine_tune and data.make_env is None:
         raise InvalidInput(f"fine_tune needs data with an environment; received {data.name}")
-    if data.discrete:
-        config = dataclasses.replace(config, distribution="point", noise_scales=(), noise_scale=1.0)
-    scaling = make_scaling(config, data)
-    keras.utils.set_random_seed(config.seed)
-    network = make_network(config, data, scaling)
+    preset = PRESETS.get(config.preset, config)
+    config, scaling, network = agent_config.prepare(config, data, preset)
     run = train_decision_transformer(data, network, scaling, config, replicas)
     if not config.fine_tune:
         return run
@@ -295,57 +216,6 @@ def load(config: Config) -> OfflineData:
     if source in RECORDED:
         source = f"minari:{collect_dataset.main(RECORDED[source])}"
     return load_episodes(source)
-
-
-def make_scaling(config: Config, data: OfflineData) -> Scaling:
-    """Return the scaling of the training episodes."""
-    training, _ = config.split(data)
-    scale = config.return_scale
-    if scale is None:
-        scale = min(MAX_RETURN_SCALE, largest_return(training, config.condition))
-    one_hot = config.preprocessor == "one_hot"
-    if one_hot and data.observation_space is None:
-        raise InvalidInput(
-            "preprocessor one_hot needs data with an observation space, such as Minari's; "
-            f"received {data.name}"
-        )
-    preprocessor = preprocessing.one_hot(data.observation_space) if one_hot else None
-    return Scaling.of(training, scale, preprocessor, config.condition)
-
-
-def make_network(
-    config: Config, data: OfflineData, scaling: Scaling
-) -> DecisionTransformer | BehaviorCloning:
-    """Return a network with new weights."""
-    shared: dict[str, Any] = {
-        "state_size": scaling.state_size,
-        "action_size": data.action_size,
-        "discrete": data.discrete,
-        "dropout": config.dropout,
-        "distribution": config.distribution,
-        "noise_scale": config.noise_scale,
-        "dtype": config.dtype,
-    }
-    if config.model == "decision_transformer":
-        return DecisionTransformer.from_preset(
-            config.network,
-            width=config.width,
-            num_blocks=config.num_blocks,
-            num_heads=config.num_heads,
-            context_length=config.context_length,
-            positions=config.positions,
-            heads=("action",),  # no loss trains the others
-            **shared,
-        )
-    preset = PRESETS.get(config.preset, config)
-    changed = [n for n in TRANSFORMER_FIELDS if getattr(config, n) != getattr(preset, n)]
-    if changed:
-        raise InvalidInput(
-            f"{', '.join(changed)} needs model decision_transformer; received {config.model}"
-        )
-    return BehaviorCloning(
-        return_conditioned=config.return_conditioned, members=config.members, **shared
-    )
 
 
 if __name__ == "__main__":

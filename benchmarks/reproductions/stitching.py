@@ -10,13 +10,13 @@ to the goal.
 import dataclasses
 import functools
 
-import keras
 import numpy as np
 
 from benchmarks.reproduction import Reproduction, percent, spread
 from rrl_tf.envs.crossing import MAPS, Crossing
 from rrl_tf.envs.minigrid_view import object_cells
 from rrl_tf.offline import Episode, OfflineData, RecordedEnv
+from rrl_tf.offline.agent_config import prepare
 from rrl_tf.offline.decision_transformer import train_decision_transformer
 from train_scripts import train_decision_transformer as script
 
@@ -65,9 +65,7 @@ class PiecesTraining:
         config = dataclasses.replace(
             script.DOORKEY, name=name, runs=str(runs), seed=seed, **changes
         )
-        scaling = script.make_scaling(config, data)
-        keras.utils.set_random_seed(seed)
-        network = script.make_network(config, data, scaling)
+        config, scaling, network = prepare(config, data, script.DOORKEY)
         train_decision_transformer(data, network, scaling, config)
 
 

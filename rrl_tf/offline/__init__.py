@@ -3,6 +3,8 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
+    "agent": "DecisionTransformerAgent",
+    "agent_config": "OfflineAgentConfig",
     "decision_transformer": "DecisionTransformerConfig train_decision_transformer",
     "dense_policy": "DensePolicy",
     "episodes": "Episode OfflineData RecordedEnv",

@@ -427,7 +427,8 @@ def finish(
         summary |= {
             name: earlier[name] for name in (*WEIGHTS, "target_following") if name in earlier
         }
-    written.append(_export(run, data, evaluator.policy, summary))
+    scores = summary.get("last", {})
+    written.append(export_policy(run.folder.export, data, evaluator.policy, scores))
     labels = {name: f"target return, {label}" for name, label in WEIGHTS.items()}
     run.finish(summary, format_summary(summary), written, labels=labels)
     if not summary.get("target_following", {}).get("followed", True):
@@ -438,10 +439,23 @@ def finish(
         )
 
 
-def _export(
-    run: Run, data: OfflineData, policy: TrajectoryPolicy, summary: Mapping[str, Any]
+def export_policy(
+    folder: str | os.PathLike,
+    data: OfflineData,
+    policy: TrajectoryPolicy,
+    scores: Mapping[str, Any],
 ) -> pathlib.Path:
-    """Export the policy as a new version for a server, and return its folder."""
+    """Export a policy as a new version for a server.
+
+    Args:
+        folder: folder of the versions.
+        data: episodes that the policy was trained on.
+        policy: the policy.
+        scores: JSON-able results of the evaluation, for `policy.json`.
+
+    Returns:
+        The folder of the version.
+    """
     model, scaling = policy.model, policy.scaling
     observations = data.episodes[0].observations
     learns_noise = model.action_distribution is not None
@@ -451,10 +465,10 @@ def _export(
         "data": data.name,
         "return_scale": scaling.return_scale,
         **({"noise_scale": model.noise_scale} if learns_noise else {}),
-        "scores": summary.get("last", {}),
+        "scores": scores,
     }
     shape, dtype = observations.shape[1:], observations.dtype
-    return export_decision_transformer(run.folder.export, model, scaling, shape, dtype, details)
+    return export_decision_transformer(folder, model, scaling, shape, dtype, details)
 
 
 def _action_names(data: OfflineData) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rrl_tf._arguments import one_of
@@ -180,6 +181,13 @@ class SupervisedConfig(FitConfig):
         from rrl_tf.training.optimizers import make_optimizer
 
         return make_optimizer(self.optimizer, **self.optimizer_options(self.steps))
+
+
+def require_fields(config_class: type[RunConfig], options: Collection[str]) -> None:
+    """Raise `InvalidInput` unless all options are names of fields of a configuration."""
+    names = {field.name for field in dataclasses.fields(config_class)}
+    if unknown := sorted(set(options) - names):
+        raise InvalidInput(f"options must be fields of {config_class.__name__}; received {unknown}")
 
 
 def require_positive(config: Any, *names: str) -> None:

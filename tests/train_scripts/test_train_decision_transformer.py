@@ -11,7 +11,14 @@ from made_up_episodes import write_minari
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
-from rrl_tf.offline import Windows, advantages, load_episodes, train_decision_transformer
+from rrl_tf.offline import (
+    DecisionTransformerAgent,
+    Windows,
+    advantages,
+    load_episodes,
+    train_decision_transformer,
+)
+from rrl_tf.offline.agent_config import TRANSFORMER_FIELDS, make_network, make_scaling
 from rrl_tf.offline.decision_transformer import compile_network
 from serving.sessions import WindowSession
 from train_scripts import collect_dataset
@@ -59,7 +66,7 @@ TOY = {
     "targets": (5.0, 20.0),
     "schedule": "constant",
 }
-TOY_CLONING = {n: value for n, value in TOY.items() if n not in script.TRANSFORMER_FIELDS}
+TOY_CLONING = {n: value for n, value in TOY.items() if n not in TRANSFORMER_FIELDS}
 QUICK = {"model": "behavior_cloning", "evaluate_every": 0, "targets": (5.0,)}
 """For tests that do not depend on the network."""
 
@@ -93,9 +100,9 @@ def test_run_equals_fit_with_the_same_windows(recorded, tmp_path):
     config = tiny(recorded, tmp_path, warmup_steps=3, **choices)
     run = script.main(config)
     data = load_episodes(config.data)
-    scaling = script.make_scaling(config, data)
+    scaling = make_scaling(config, data)
     keras.utils.set_random_seed(config.seed)
-    network = script.make_network(config, data, scaling)
+    network = make_network(config, data, scaling)
     compile_network(network, config)
     windows = Windows(config.split(data)[0], 1, "returns", 0.2)
     batches = windows.dataset(config.batch_size, scaling, config.seed)
@@ -104,11 +111,30 @@ def test_run_equals_fit_with_the_same_windows(recorded, tmp_path):
         np.testing.assert_allclose(ours, plain, atol=1e-6)
 
 
+def test_agent_equals_the_script(recorded, tmp_path):
+    options = {"log_every": 2, "warmup_steps": 2, "targets": (5.0, 20.0), "seed": 3}
+    options |= {"evaluation_episodes": 2, "logger": ("csv",), "context_length": 4, "num_blocks": 1}
+    source, folders = f"minari:{recorded}", {name: str(tmp_path / name) for name in ("a", "b")}
+    config = dataclasses.replace(script.FAST, data=source, runs=folders["a"], steps=4, **options)
+    run = script.main(config)
+    agent = DecisionTransformerAgent(source, runs=folders["b"], **options).learn(4)
+    assert agent.config.path.name == config.path.name
+    for ours, scripts in zip(agent.network.get_weights(), run.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, scripts)
+    assert agent.evaluate([5.0, 20.0], episodes=2) == summary_of(run)["last"]
+    assert summary_of(agent.run) == summary_of(run)
+    details = []
+    for folder in (agent.run.folder.export, run.folder.export, tmp_path / "mine"):
+        version = agent.export(folder) if folder.name == "mine" else folder / "1"
+        details.append(json.loads((version / "assets.extra" / "policy.json").read_text()))
+    assert details[0] == details[1] == details[2]
+
+
 @pytest.mark.parametrize("positions", ["episode", "window"])
 def test_positions_select_the_position_embedding(recorded, tmp_path, positions):
     config = tiny(recorded, tmp_path, positions=positions)
     data = load_episodes(config.data)
-    network = script.make_network(config, data, script.make_scaling(config, data))
+    network = make_network(config, data, make_scaling(config, data))
     network.build()
     assert network.positions == positions
     size = {"episode": 1024, "window": config.context_length}[positions]
@@ -308,8 +334,8 @@ def test_observations_that_cannot_be_exported_leave_no_folder(recorded, tmp_path
     data = load_episodes(config.data)
     boolean = [dataclasses.replace(e, observations=e.observations > 0) for e in data.episodes]
     data = dataclasses.replace(data, episodes=tuple(boolean))
-    scaling = script.make_scaling(config, data)
-    network = script.make_network(config, data, scaling)
+    scaling = make_scaling(config, data)
+    network = make_network(config, data, scaling)
     with pytest.raises(InvalidInput, match="`observation_dtype` must be numeric"):
         train_decision_transformer(data, network, scaling, config)
     assert not list(tmp_path.iterdir())
@@ -379,7 +405,7 @@ DENSE = {
 def test_return_scale_is_the_largest_return_up_to_1000(tmp_path, preset, rewards, given, scale):
     source = write_numbers(tmp_path / "data", rewards)
     config = dataclasses.replace(script.PRESETS[preset], data=source, return_scale=given)
-    scaling = script.make_scaling(config, load_episodes(source))
+    scaling = make_scaling(config, load_episodes(source))
     np.testing.assert_allclose(scaling.return_scale, scale, rtol=1e-6)
 
 
@@ -390,7 +416,7 @@ def test_the_default_return_scale_is_that_of_the_condition(tmp_path):
     data = dataclasses.replace(data, episodes=episodes)
     total = abs(float(rewards.sum(dtype="float64")))
     for preset, scale in (("fast", 100.001), ("dense", total)):
-        scaling = script.make_scaling(script.PRESETS[preset], data)
+        scaling = make_scaling(script.PRESETS[preset], data)
         assert scaling.return_scale == pytest.approx(scale, rel=1e-5)
 
 

@@ -1,0 +1,127 @@
+"""`DecisionTransformerAgent`: training in several calls, playing, saving, and its errors."""
+
+import dataclasses
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rrl_tf
+from rrl_tf.errors import InvalidInput
+from rrl_tf.offline import DecisionTransformerAgent, OfflineData, RecordedEnv, TrajectoryPolicy
+from rrl_tf.offline.trajectory_policy import play_episodes
+from serving.sessions import WindowSession
+
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
+
+OPTIONS = {"width": 16, "num_blocks": 1, "context_length": 3, "warmup_steps": 1}
+OPTIONS |= {"schedule": "constant", "evaluation_episodes": 0, "log_every": 2, "logger": ("csv",)}
+
+
+def recorded_data(name, episodes=4):
+    """Record episodes of at most 6 steps with random actions."""
+    make_env = functools.partial(gymnasium.make, name, max_episode_steps=6)
+    env, played = RecordedEnv(make_env()), []
+    env.action_space.seed(0)
+    for seed in range(episodes):
+        env.reset(seed=seed)
+        while not any(env.step(env.action_space.sample())[2:4]):
+            pass
+        played.append(env.episode())
+    return OfflineData("mine", tuple(played), env.action_space, name, make_env)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return recorded_data("CartPole-v1")
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def assert_equal_weights(network, other):
+    for ours, theirs in zip(network.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_further_calls_of_learn_continue_the_run(data, in_folder):
+    whole = DecisionTransformerAgent(data, name="whole", **OPTIONS).learn(4)
+    parts = DecisionTransformerAgent(data, name="parts", **OPTIONS)
+    parts.learn(2).learn(2)
+    assert parts.run.step == 4 and [row["step"] for row in parts.run.log.rows] == [2, 4]
+    assert_equal_weights(parts.network, whole.network)
+
+
+def test_a_finished_cosine_schedule_cannot_be_continued(data, in_folder):
+    agent = DecisionTransformerAgent(data, **{**OPTIONS, "schedule": "cosine"}).learn(2)
+    weights = agent.network.get_weights()
+    with pytest.raises(InvalidInput, match=r"must end at step 2, .* received 2 steps after step 2"):
+        agent.learn(2)
+    np.testing.assert_equal(agent.network.get_weights(), weights)
+    assert agent.config.steps == 2
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_predict_plays_like_a_trajectory_policy_and_the_export(name, in_folder):
+    agent = rrl_tf.DecisionTransformerAgent(recorded_data(name), **OPTIONS)
+    policy = TrajectoryPolicy(agent.network, agent.scaling)
+    expected = play_episodes(policy, [agent.data.make_env()], 4.0, [0])
+    session = WindowSession(rrl_tf.load_policy(agent.export("mine")), target_return=4.0)
+    env, state, reward, done, total = agent.data.make_env(), None, 0.0, False, 0.0
+    observation, _ = env.reset(seed=0)
+    while not done:
+        action, state = agent.predict(observation, state, reward, target_return=4.0)
+        np.testing.assert_allclose(action, session.act(observation, reward), atol=1e-5)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total, done = total + reward, terminated or truncated
+    assert total == pytest.approx(expected["return"][0])
+
+
+def test_episodes_have_separate_states(data):
+    agent = DecisionTransformerAgent(data, **OPTIONS)
+    first, second = data.episodes[0].observations[:2]
+    _, alone = agent.predict(first, target_return=5.0)
+    _, state = agent.predict(first, target_return=5.0)
+    agent.predict(second, target_return=1.0)  # another episode
+    for each in (alone, state):
+        agent.predict(second, each, reward=1.0)
+    for ours, expected in zip(state._steps.window().values(), alone._steps.window().values()):
+        np.testing.assert_array_equal(ours, expected)
+    assert state._steps.window()["returns_to_go"][0, -2:, 0].tolist() == [5.0, 4.0]
+    _, state = agent.predict(first)
+    best = agent.scaling.target_return
+    assert state._steps.window()["returns_to_go"][0, -1, 0] == best
+
+
+def test_loaded_agent_has_the_saved_weights(data, in_folder):
+    agent = DecisionTransformerAgent(data, **OPTIONS, seed=1)
+    agent.save("agent.keras")
+    loaded = DecisionTransformerAgent.load("agent.keras", data, **OPTIONS)
+    assert_equal_weights(loaded.network, agent.network)
+    assert loaded._policy.model is loaded.network
+    other = recorded_data("Pendulum-v1")
+    with pytest.raises(InvalidInput, match="the network for mine must have"):
+        DecisionTransformerAgent.load("agent.keras", other, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 0}, "`width` must be greater than 0; received 0"),
+        ({"widht": 8}, r"fields of OfflineAgentConfig; received \['widht'\]"),
+        ({"model": "behavior_cloning"}, "width, num_blocks needs model decision_"),
+    ],
+)
+def test_invalid_options_leave_no_folder(data, in_folder, tmp_path, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        DecisionTransformerAgent(data, **{**OPTIONS, **options})
+    assert not list(tmp_path.iterdir())
+
+
+def test_evaluation_needs_an_environment(data):
+    agent = DecisionTransformerAgent(dataclasses.replace(data, make_env=None), **OPTIONS)
+    with pytest.raises(InvalidInput, match="`evaluate` needs data with an environment; received"):
+        agent.evaluate([1.0])
