@@ -14,6 +14,7 @@ import numpy as np
 
 from rrl_tf._arguments import positive_int
 from rrl_tf.agents.config import DQNConfig, RecurrentDQNConfig
+from rrl_tf.agents.double_dqn import DoubleDQN
 from rrl_tf.agents.evaluation import make_play, scores
 from rrl_tf.agents.networks import fitting_network, make_q_network, make_recurrent_q_network
 from rrl_tf.agents.train import LogCallback, export_agent, make_agent, train_double_dqn
@@ -47,8 +48,9 @@ class DQN:
         InvalidInput: if an option does not exist or is out of range, or the network does not fit.
 
     Example:
-        >>> agent = DQN("CartPole-v1", learning_starts=64, evaluation_episodes=2, max_steps=10)
-        >>> agent.learn(192)  # doctest: +ELLIPSIS
+        >>> options = {"jit_compile": False, "learning_starts": 64, "evaluation_episodes": 2}
+        >>> agent = DQN("CartPole-v1", max_steps=10, **options)
+        >>> _ = agent.learn(96)  # doctest: +ELLIPSIS
         environment ...
         >>> observation, _ = agent.make_env().reset(seed=0)
         >>> action, _ = agent.predict(observation)
@@ -81,9 +83,13 @@ class DQN:
         )
         keras.utils.set_random_seed(config.seed)
         self.config, network = self._make_network(config, self.task)
-        self.agent = make_agent(self.task, network, self.config, self._replicas)
         self.run: Run | None = None
         self._network, self._steps = network, 0
+        self._use(make_agent(self.task, network, self.config, self._replicas))
+
+    def _use(self, agent: DoubleDQN) -> None:
+        self.agent = agent
+        self._policy = agent.greedy_policy()  # compiled once
 
     def _make_network(self, config: Any, task: Task) -> tuple[Any, keras.Model]:
         """Return the configuration with the default discount of the task, and a new network."""
@@ -108,7 +114,7 @@ class DQN:
         """
         self._steps += positive_int("steps", steps)
         self.config = dataclasses.replace(self.config, steps=self._steps)
-        self.run, self.agent = train_double_dqn(
+        self.run, trained = train_double_dqn(
             self.task,
             self._network,
             self.config,
@@ -116,6 +122,7 @@ class DQN:
             draw_episode=draw_episode,
             callbacks=callbacks,
         )
+        self._use(trained)
         return self
 
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
@@ -129,7 +136,7 @@ class DQN:
             observation: observation of `make_env()`, or a batch of them.
         """
         batch, is_single = self._batch(observation)
-        actions = self.agent.greedy(batch)
+        actions = self._policy(batch)
         return (int(actions[0]) if is_single else actions), None
 
     def _batch(self, observation):
@@ -168,7 +175,7 @@ class DQN:
         agent = cls(env, **options)
         saved = keras.saving.load_model(path, compile=False)
         agent._network.set_weights(saved.get_weights())
-        agent.agent = make_agent(agent.task, agent._network, agent.config, agent._replicas)
+        agent._use(make_agent(agent.task, agent._network, agent.config, agent._replicas))
         return agent
 
     def export(self, folder: str | os.PathLike) -> pathlib.Path:
@@ -215,11 +222,10 @@ class RecurrentDQN(DQN):
             reward: reward of the step before, a float or `(B,)`; it has no effect with `None`.
         """
         batch, is_single = self._batch(observation)
-        policy = self.agent.greedy_policy()
         if state is None:
-            recurrent = policy.initial_state(len(batch))
+            recurrent = self._policy.initial_state(len(batch))
         else:
             rewards = np.broadcast_to(np.asarray(reward, "float32"), len(batch))
-            recurrent = policy.next_state(*state, rewards, np.zeros(len(batch), bool))
-        actions, memory = policy(batch, recurrent)
+            recurrent = self._policy.next_state(*state, rewards, np.zeros(len(batch), bool))
+        actions, memory = self._policy(batch, recurrent)
         return (int(actions[0]) if is_single else actions), (memory, actions)

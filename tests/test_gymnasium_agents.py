@@ -82,6 +82,7 @@ def test_recurrent_agent_remembers_like_a_session(tmp_path):
         action, state = agent.predict(observation, state, reward)
         assert action == expected
         observation, reward, *_ = env.step(action)
+    assert agent._policy._values.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.parametrize(

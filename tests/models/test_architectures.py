@@ -8,7 +8,8 @@ from rrl_tf.models.base import architecture_config
 from rrl_tf.pretrained import pretrained_models
 
 MODELS = [getattr(models, name) for name in models.__all__ if name[0].isupper()]
-NAMED = [kind for kind in MODELS if kind is not models.BehaviorCloning]
+UNNAMED = (models.BehaviorCloning, models.MultiInputQNetwork)
+NAMED = [kind for kind in MODELS if kind not in UNNAMED]
 ARGUMENTS = {models.DecisionTransformer: {"state_size": 3, "action_size": 2}}
 
 each = pytest.mark.parametrize("kind", NAMED, ids=lambda kind: kind.__name__)
