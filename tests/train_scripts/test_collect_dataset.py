@@ -176,7 +176,7 @@ def test_decision_transformer_cannot_record(tmp_path):
     scaling = Scaling(np.zeros(4), np.ones(4), 1.0, target_return=500.0)
     export_decision_transformer(tmp_path, model, scaling, (4,))
     config = dataclasses.replace(CARTS, policies=(str(tmp_path),), folder=str(tmp_path / "data"))
-    with pytest.raises(InvalidInput, match=r"`act` needs a policy whose .* one input"):
+    with pytest.raises(InvalidInput, match=r"`act` needs a policy whose .* observations only"):
         collect_dataset.main(config)
     assert not (tmp_path / "data").exists()
 
