@@ -77,6 +77,7 @@ def test_part_of_a_model_can_be_quantized(tmp_path):
     np.testing.assert_array_equal(array(again(X)), array(model(X)))
 
 
+@pytest.mark.slow
 def test_preset_of_a_quantized_model(tmp_path):
     model = classifier()
     model.quantize("int8")

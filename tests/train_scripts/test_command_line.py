@@ -223,6 +223,7 @@ command_line.run(main, Config)
 
 
 @pytest.mark.tf_only
+@pytest.mark.slow
 def test_several_seeds_train_in_their_own_folders_and_are_drawn(tmp_path):
     script, root = tmp_path / "script.py", pathlib.Path(__file__).parents[2]
     script.write_text(SEEDS)
