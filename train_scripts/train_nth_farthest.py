@@ -41,9 +41,10 @@ class Config(SupervisedConfig):
     """Size of a vector."""
     order: Literal["paper", "sonnet"] = "paper"
     """Whether n counts from the farthest vector or from the nearest."""
-    stages: tuple[tuple[int, int], ...] = ()
-    """A curriculum from easy to hard: pairs of the number of vectors and the number of their
-    components that differ. The whole task follows the last stage; empty trains on it alone."""
+    stages: tuple[tuple[int, int, int], ...] = ()
+    """A curriculum from easy to hard: triples of the number of vectors, the number of components
+    that are not zero, and the number of ranks asked for, counted from the farthest vector. The
+    whole task follows the last stage; empty trains on it alone."""
     stage_passed: float = 0.3
     """Accuracy in a log entry that passes a stage, on a scale where 0 is guessing without geometry
     and 1 is perfect."""
@@ -60,7 +61,7 @@ class Config(SupervisedConfig):
 
 FAST = Config(
     preset="fast",
-    stages=((3, 1), (4, 1), (4, 2), (4, 3)),
+    stages=((3, 1, 3), (4, 1, 4), (4, 2, 4), (4, 3, 4)),
     optimizer="muon",
     learning_rate_end=5e-5,
     warmup_steps=500,
@@ -75,7 +76,7 @@ FIVE = dataclasses.replace(
     FAST,
     preset="five",
     num_vectors=5,
-    stages=((3, 1), (4, 1), (5, 1), (5, 2), (5, 3)),
+    stages=((3, 1, 3), (4, 1, 4), (5, 1, 5), (5, 2, 5), (5, 3, 5)),
     network="five",
     steps=20_000,
 )
@@ -147,9 +148,9 @@ class RaiseStage(keras.callbacks.Callback):
         stage = rows = 0
         for row in self._log.rows:
             rows += 1
-            vectors = self._data.stages[stage][0] or self._data.num_vectors
+            vectors, _, ranks = self._data.stages[stage]
             # The accuracy of knowing that the last rank is vector m, and guessing the rest.
-            floor = 2 / vectors
+            floor = 2 / vectors if ranks == vectors else 1 / (vectors - 1)
             passed = row["train/accuracy"] >= floor + self._config.stage_passed * (1 - floor)
             if passed or rows == self._config.stage_rows:
                 stage, rows = min(stage + 1, len(self._data.stages) - 1), 0
@@ -165,7 +166,7 @@ def training_questions(config: Config) -> NthFarthest:
         config.dimension,
         config.order,
         config.seed,
-        (*config.stages, (config.num_vectors, config.dimension)),
+        (*config.stages, (config.num_vectors, config.dimension, config.num_vectors)),
     )
 
 
