@@ -3,7 +3,7 @@
 python -m train_scripts.train_nth_farthest                     # the Relational Memory Core
 python -m train_scripts.train_nth_farthest --preset fast-lstm  # an LSTM with as many parameters
 python -m train_scripts.train_nth_farthest --preset five       # five vectors instead of four
-python -m train_scripts.train_nth_farthest --preset paper      # the whole task, for a GPU
+python -m train_scripts.train_nth_farthest --preset paper      # eight vectors of 16 numbers
 """
 
 from __future__ import annotations
@@ -83,16 +83,16 @@ FIVE = dataclasses.replace(
 PAPER = dataclasses.replace(
     FAST,
     preset="paper",
-    stages=(),
     num_vectors=8,
     dimension=16,
-    network="paper",
-    optimizer="adam",
-    learning_rate=1e-4,
-    learning_rate_end=1e-4,
-    clip_norm=0.1,
-    steps=2_000_000,
-    batch_size=1600,
+    stages=((8, 1, 1), (8, 2, 1), (8, 4, 1), (8, 8, 1), (8, 16, 1), (8, 16, 2), (8, 16, 4)),
+    stage_passed=0.5,
+    stage_rows=25,
+    network="eight",
+    learning_rate=4e-3,
+    jit_compile=False,  # XLA is slower on a CPU at these sizes
+    steps=100_000,
+    checkpoint_every=1000,
 )
 PRESETS = {
     f"{task.preset}{core}": dataclasses.replace(
