@@ -43,7 +43,7 @@ class Config(SupervisedConfig):
     """Whether n counts from the farthest vector or from the nearest."""
     stages: tuple[tuple[int, int, int], ...] = ()
     """A curriculum from easy to hard: triples of the number of vectors, the number of components
-    that are not zero, and the number of ranks asked for, counted from the farthest vector. The
+    that are not zero, and the number of sampled ranks, counted from the farthest vector. The
     whole task follows the last stage; empty trains on it alone."""
     stage_passed: float = 0.3
     """Accuracy in a log entry that passes a stage, on a scale where 0 is guessing without geometry

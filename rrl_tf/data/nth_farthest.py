@@ -46,8 +46,8 @@ def sample_nth_farthest(
             and n is smaller than `active_vectors`.
         active_dimensions: number of leading components of a vector that are not zero; `None` is
             `dimension`.
-        farthest_ranks: number of ranks that are asked for, counted from the farthest vector; 1 asks
-            only for the farthest. `None` asks for all ranks.
+        farthest_ranks: number of ranks that n is drawn from, counted from the farthest vector. With
+            1, the answer is always the farthest vector. `None` means all ranks.
 
     Returns:
         `(sequences, answers)`: sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m
