@@ -53,8 +53,14 @@ def mnist(runs):
 def nth_farthest(runs):
     from train_scripts import train_nth_farthest as script
 
-    sizes = {"num_vectors": 3, "dimension": 2, "stages": ((2, 1), (3, 1)), "optimizer": "adam"}
-    rest = {"draw_every": 10, "evaluation_questions": 100, "stage_rows": 1, "jit_compile": False}
+    sizes = {"num_vectors": 3, "dimension": 2, "stages": ((2, 1, 2), (3, 1, 3))}
+    rest = {
+        "optimizer": "adam",
+        "draw_every": 10,
+        "evaluation_questions": 100,
+        "stage_rows": 1,
+        "jit_compile": False,
+    }
     return script.main, dataclasses.replace(script.FAST, **FIT, **sizes, **rest)
 
 

@@ -22,6 +22,7 @@ def sample_nth_farthest(
     seed: Seed = 0,
     active_vectors: int | None = None,
     active_dimensions: int | None = None,
+    farthest_ranks: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sample questions of the Nth farthest task with their answers.
 
@@ -45,14 +46,16 @@ def sample_nth_farthest(
             and n is smaller than `active_vectors`.
         active_dimensions: number of leading components of a vector that are not zero; `None` is
             `dimension`.
+        farthest_ranks: number of ranks that n is drawn from, counted from the farthest vector. With
+            1, the answer is always the farthest vector. `None` means all ranks.
 
     Returns:
         `(sequences, answers)`: sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m
         as one-hot vectors, and answers `(B,)` int32, which are labels.
 
     Raises:
-        InvalidInput: if a size is not positive, `active_vectors` or `active_dimensions` is larger
-            than its size, or the order or seed is invalid.
+        InvalidInput: if a size is not positive, `active_vectors`, `active_dimensions` or
+            `farthest_ranks` is larger than its size, or the order or seed is invalid.
 
     Example:
 
@@ -67,10 +70,12 @@ def sample_nth_farthest(
     size = positive_int("dimension", dimension)
     active_count = _part_of("active_vectors", active_vectors, count)
     active_size = _part_of("active_dimensions", active_dimensions, size)
+    ranks = _part_of("farthest_ranks", farthest_ranks, active_count)
     one_of("order", order, ORDERS)
     rng = random_generator(seed)
     vectors, labels, active = _drawn(rng, (batch, count, size), active_count, active_size)
-    n = rng.integers(active_count, size=batch)
+    lowest = active_count - ranks if order == "sonnet" else 0
+    n = rng.integers(lowest, lowest + ranks, size=batch)
     reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row
     nearest = n if order == "sonnet" else active_count - 1 - n
     rows = np.arange(batch)
@@ -180,9 +185,9 @@ class NthFarthest(FreshBatches):
         batch_size: number of questions B in a batch.
         steps, seed, epoch: as in `FreshBatches`.
         num_vectors, dimension, order: as in `sample_nth_farthest`.
-        stages: stages of a curriculum from the easiest to the hardest: pairs (`active_vectors`,
-            `active_dimensions`) as in `sample_nth_farthest`. By default, there is one stage, the
-            full task.
+        stages: stages of a curriculum from the easiest to the hardest: triples (`active_vectors`,
+            `active_dimensions`, `farthest_ranks`) as in `sample_nth_farthest`. By default, there is
+            one stage, the full task.
 
     Attributes:
         stage: index of the current stage; set it to move to another stage.
@@ -209,7 +214,7 @@ class NthFarthest(FreshBatches):
         dimension: int = 16,
         order: str = "paper",
         seed: int = 0,
-        stages: Sequence[tuple[int | None, int | None]] = ((None, None),),
+        stages: Sequence[tuple[int | None, int | None, int | None]] = ((None, None, None),),
         epoch: int = 0,
         **kwargs: Any,
     ) -> None:

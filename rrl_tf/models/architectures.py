@@ -213,6 +213,14 @@ MEMORY_SEQUENCE_CLASSIFIER: dict[str, Architecture] = {
         hidden_units=(64, 64),
     ),
     **_sequence_classifiers(
+        "eight",
+        "8 vectors of 16 numbers on a CPU",
+        memory={"mem_slots": 8, "head_size": 32, "num_heads": 4},
+        lstm_units=274,
+        transformer={"width": 104, "num_blocks": 3, "num_heads": 4},
+        hidden_units=(256, 256),
+    ),
+    **_sequence_classifiers(
         "paper",
         "8 vectors of 16 numbers",
         memory={"mem_slots": 8, "head_size": 32, "num_heads": 8},

@@ -38,8 +38,13 @@ def test_answers_and_layout_equal_a_loop_over_vectors(task, data):
     count, size = task["num_vectors"], task["dimension"]
     vectors_on = data.draw(st.integers(1, count))
     numbers_on = data.draw(st.integers(1, size))
+    ranks = data.draw(st.integers(1, vectors_on))
     sequences, answers = sample_nth_farthest(
-        8, **task, active_vectors=vectors_on, active_dimensions=numbers_on
+        8,
+        **task,
+        active_vectors=vectors_on,
+        active_dimensions=numbers_on,
+        farthest_ranks=ranks,
     )
     assert sequences.shape == (8, count, size + 3 * count)
     assert sequences.dtype == np.float32 and answers.dtype == np.int32
@@ -53,7 +58,7 @@ def test_answers_and_layout_equal_a_loop_over_vectors(task, data):
         for part in (n, m):  # the same one-hot vector on every row
             assert (part == part[0]).all() and part[0].sum() == part[0].max() == 1
         n, m = n[0].argmax(), m[0].argmax()
-        assert n < vectors_on
+        assert (n if task["order"] == "paper" else vectors_on - 1 - n) in range(ranks)
         assert answer == answered_by_a_loop(vectors, labels, n, m, task["order"])
 
 
@@ -85,7 +90,7 @@ def test_two_vectors_need_no_geometry():
 
 
 def test_stages_are_easier_tasks_of_the_same_shape():
-    data = NthFarthest(16, 1, 5, 4, stages=((2, 1), (5, 4)))
+    data = NthFarthest(16, 1, 5, 4, stages=((2, 1, 2), (5, 4, 5)))
     easy, _ = data[0]
     data.stage = 1
     whole, _ = data[0]
@@ -101,6 +106,7 @@ def test_stages_are_easier_tasks_of_the_same_shape():
         ({"batch_size": 2.5}, "`batch_size` must be a positive integer; received 2.5"),
         ({"order": "farthest"}, "`order` must be one of .*; received 'farthest'"),
         ({"active_vectors": 9}, "`active_vectors` must be at most 8; received 9"),
+        ({"active_vectors": 3, "farthest_ranks": 4}, "`farthest_ranks` must be at most 3"),
         ({"active_dimensions": 17}, "`active_dimensions` must be at most 16; received 17"),
     ],
 )
@@ -111,4 +117,4 @@ def test_invalid_arguments_raise(arguments, message):
 
 def test_a_stage_beyond_the_task_raises():
     with pytest.raises(ValueError, match="must be at most 4"):
-        NthFarthest(2, 1, 4, 2, stages=((3, 1), (5, 1)))
+        NthFarthest(2, 1, 4, 2, stages=((3, 1, 3), (5, 1, 5)))

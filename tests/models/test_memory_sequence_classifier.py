@@ -76,7 +76,7 @@ def test_lstm_returns_no_attention():
 
 
 def test_baselines_have_as_many_parameters_as_the_memory():
-    for preset, features in (("fast", 16), ("five", 19), ("paper", 40)):
+    for preset, features in (("fast", 16), ("five", 19), ("eight", 40), ("paper", 40)):
         counts = []
         for core in ("", "-lstm", "-transformer"):
             model = MemorySequenceClassifier.from_preset(preset + core)
