@@ -19,11 +19,12 @@ from rrl_tf.agents.evaluation import make_play, scores
 from rrl_tf.agents.networks import fitting_network, make_q_network, make_recurrent_q_network
 from rrl_tf.agents.train import LogCallback, export_agent, make_agent, train_double_dqn
 from rrl_tf.envs import gymnasium_task
+from rrl_tf.envs.checks import ArrayCheck
 from rrl_tf.envs.task import Task
-from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret import draw_episode
 from rrl_tf.training.config import require_fields
 from rrl_tf.training.devices import make_replicas
+from rrl_tf.training.fit import load_weights
 from rrl_tf.training.run import Run
 
 
@@ -141,15 +142,11 @@ class DQN:
 
     def _batch(self, observation):
         """Return observations with a batch axis, and whether they had none."""
-        space = self.task.observation_space
-        array = np.asarray(observation)
-        if array.shape[-len(space.shape) :] != space.shape or array.ndim > len(space.shape) + 1:
-            raise InvalidInput(
-                f"`observation` must be of `make_env()`, with the shape {space.shape} or (B, "
-                f"{', '.join(map(str, space.shape))}); received the shape {array.shape}"
-            )
-        is_single = array.ndim == len(space.shape)
-        return (array[None] if is_single else array).astype(space.dtype), is_single
+        space: Any = self.task.observation_space
+        is_single = np.ndim(observation) <= len(space.shape)
+        batch = [observation] if is_single else observation
+        check = ArrayCheck("`observation`", space.shape, space.dtype)
+        return check.batch(batch, len(batch), "observation {} of the batch".format), is_single
 
     def evaluate(self, episodes: int = 100) -> dict[str, float]:
         """Play evaluation episodes greedily, and with 5 % random actions, and return the metrics.
@@ -171,10 +168,12 @@ class DQN:
         Args:
             path: file that `save` has written.
             env, **options: as for the class.
+
+        Raises:
+            InvalidInput: if the file cannot be read, or contains a different network.
         """
         agent = cls(env, **options)
-        saved = keras.saving.load_model(path, compile=False)
-        agent._network.set_weights(saved.get_weights())
+        load_weights(agent._network, path)
         agent._use(make_agent(agent.task, agent._network, agent.config, agent._replicas))
         return agent
 
@@ -200,7 +199,7 @@ class RecurrentDQN(DQN):
 
     Example:
         >>> agent = RecurrentDQN("MiniGrid-MemoryS7-v0", network="lstm-dense")
-        >>> env, total, over, state, reward = agent.make_env(), 0.0, False, None, 0.0
+        >>> env, over, state, reward = agent.make_env(), False, None, 0.0
         >>> observation, _ = env.reset(seed=0)
         >>> while not over:
         ...     action, state = agent.predict(observation, state, reward)

@@ -98,7 +98,24 @@ def test_wrong_option_is_named(options, message):
         rrl_tf.DQN("CartPole-v1", **options)
 
 
-def test_observation_of_another_shape_is_rejected():
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        (np.zeros(3), r"float32 of shape \(4,\); received float64 of shape \(3,\)"),
+        ([[0, 0, 0, np.nan]], "finite float32 .* with nan from observation 0 of the batch"),
+        ({"position": 0.0}, "received object of shape"),
+    ],
+)
+def test_observation_outside_of_the_space_is_rejected(observation, message):
     agent = rrl_tf.DQN("CartPole-v1", jit_compile=False)
-    with pytest.raises(InvalidInput, match=r"shape \(4,\) or \(B, 4\); received the shape \(3,\)"):
-        agent.predict(np.zeros(3))
+    with pytest.raises(InvalidInput, match=f"`observation` must be .*{message}"):
+        agent.predict(observation)
+
+
+def test_file_of_another_network_is_rejected(tmp_path):
+    small = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    small.save(tmp_path / "small.keras")
+    (tmp_path / "damaged.keras").write_text("no zip file")
+    for name in ("small", "damaged", "missing"):
+        with pytest.raises(InvalidInput, match=f"`path` must be a .keras file .*{name}.keras"):
+            rrl_tf.DQN.load(tmp_path / f"{name}.keras", "CartPole-v1", jit_compile=False)

@@ -50,7 +50,9 @@ class NetworkConfig:
         names = [each.name for each in dataclasses.fields(NetworkConfig)]
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if given and not relational:
-            raise InvalidInput(f"{', '.join(given)} must be None without a relational network")
+            raise InvalidInput(
+                f"sizes of a relational network must be None for other networks; received {given}"
+            )
         block = {name: given.pop(name) for name in ("num_heads", "key_size") if name in given}
         return {**given, "block": block} if block else given
 
@@ -258,7 +260,7 @@ class DQNConfig(NetworkConfig, GymnasiumConfig, DoubleDQNConfig):
     """Configuration of a double DQN run on any Gymnasium environment."""
 
     runs: str = "runs/dqn"
-    discount: float | None = None  # type: ignore[assignment]  # `with_discount` replaces None
+    discount: float | None = None  # type: ignore[assignment]  # `DQN` replaces None
     """Discount factor; by default 0.95 for small grids except MiniGrid's, otherwise 0.99."""
     updates_per_step: float = 0.5
     epsilon_end: float = 0.05
@@ -278,7 +280,7 @@ class DQNConfig(NetworkConfig, GymnasiumConfig, DoubleDQNConfig):
         if self.preset:
             raise InvalidInput(f"`preset` must be empty for this run; received {self.preset!r}")
         if not self.env:
-            raise InvalidInput("--env is missing; expected an id such as CartPole-v1")
+            raise InvalidInput("`env` must be an id such as CartPole-v1; received ''. Use `--env`.")
 
     @property
     def default_name(self) -> str:

@@ -479,8 +479,10 @@ def _exported_weights(run, policy, scores):
     last = policy.get_weights()
     policy.load_weights(run.folder.best_file)
     row = next((row for row in run.log.rows if row["step"] == run.best_step), {})
-    yield {name: value for name, value in row.items() if name.startswith(("step", "eval/"))}
-    policy.set_weights(last)
+    try:
+        yield {name: value for name, value in row.items() if name.startswith(("step", "eval/"))}
+    finally:
+        policy.set_weights(last)
 
 
 def _draw(draw_episode, agent, task, run):

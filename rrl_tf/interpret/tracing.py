@@ -164,7 +164,7 @@ def _numbered(name, count):
 
 
 def grid_shape(task: Task) -> tuple[int, ...]:
-    """Return the first two sizes of a preprocessed grid or `grid_part`, or else an empty tuple."""
+    """Return the first two sizes of a preprocessed grid or `grid_part`; without one, `()`."""
     shape = task.preprocessor.shape
     if task.preprocessor.parts:
         shape = shape.get(task.preprocessor.grid_part, ())

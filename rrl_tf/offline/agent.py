@@ -17,12 +17,12 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.agent_config import FAST, prepare
 from rrl_tf.offline.decision_transformer import train_decision_transformer
 from rrl_tf.offline.episodes import OfflineData
-from rrl_tf.offline.evaluation import ReturnEvaluator, check_network, export_policy, make_envs
+from rrl_tf.offline.evaluation import ReturnEvaluator, export_policy, make_envs
 from rrl_tf.offline.sources import load_episodes
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from rrl_tf.training.config import require_fields
 from rrl_tf.training.devices import make_replicas
-from rrl_tf.training.fit import FitRun
+from rrl_tf.training.fit import FitRun, load_weights
 
 
 class DecisionTransformerAgent:
@@ -174,12 +174,10 @@ class DecisionTransformerAgent:
             **options: the options of the saved agent.
 
         Raises:
-            InvalidInput: if the network does not match the data.
+            InvalidInput: if the file cannot be read, or contains a different network.
         """
         agent = cls(data, **options)
-        network = keras.models.load_model(path_of("path", path), compile=False)
-        check_network(agent.data, network, agent.scaling)
-        agent._use(network)
+        load_weights(agent.network, path)
         return agent
 
     def export(self, folder: str | os.PathLike) -> Path:

@@ -22,7 +22,9 @@ the model here lives on a single device, and only its training step is distribut
 from __future__ import annotations
 
 import functools
+import os
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -33,7 +35,7 @@ from tqdm import tqdm
 from tqdm.keras import TqdmCallback
 
 from rrl_tf import viz
-from rrl_tf._arguments import not_finite
+from rrl_tf._arguments import not_finite, path_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.config import RunConfig, SupervisedConfig
 from rrl_tf.training.devices import Replicas
@@ -294,6 +296,27 @@ class LogFigures(keras.callbacks.Callback):
         if passes(before, step, self._every):
             for name, figure in self._draw(self.model).items():
                 self._log.image(step, name, viz.figure_to_image(figure))
+
+
+def load_weights(model: keras.Model, path: str | os.PathLike) -> None:
+    """Load the weights of a model from a `.keras` file of a model with the same layers.
+
+    Raises:
+        InvalidInput: if the file cannot be read, or its layers are different; the model may then
+            have some of its weights.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        >>> model.save("small.keras")
+        >>> load_weights(model, "small.keras")
+    """
+    try:
+        model.load_weights(path_of("path", path))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise InvalidInput(
+            f"`path` must be a .keras file of a network with the same layers; received "
+            f"{str(path)!r} ({type(error).__name__})"
+        ) from error
 
 
 def passes(before: int, step: int, every: int) -> bool:

@@ -103,7 +103,7 @@ def test_loaded_agent_has_the_saved_weights(data, in_folder):
     assert_equal_weights(loaded.network, agent.network)
     assert loaded._policy.model is loaded.network
     other = recorded_data("Pendulum-v1")
-    with pytest.raises(InvalidInput, match="the network for mine must have"):
+    with pytest.raises(InvalidInput, match="of a network with the same layers"):
         DecisionTransformerAgent.load("agent.keras", other, **OPTIONS)
 
 
