@@ -124,5 +124,7 @@ def test_sizes_of_the_network_are_options():
     assert (encoder["num_rounds"], tuple(found["hidden_units"])) == (1, (32,))
     assert (encoder["block"]["num_heads"], encoder["block"]["key_size"]) == (4, 8)
     dense = dataclasses.replace(config, network="lstm-dense")
-    with pytest.raises(InvalidInput, match=r"must be None for other networks; received .*num_heads"):
+    with pytest.raises(
+        InvalidInput, match=r"must be None for other networks; received .*num_heads"
+    ):
         train_recurrent.make_network(dense, task)
