@@ -20,7 +20,8 @@ def codes(size, *largest):
 class Grid(gymnasium.Env):
     """A square room in which the agent and all objects are in different cells.
 
-    Subclasses implement `arrange`, `enter` and `observation`.
+    The agent must go to `goal`. Subclasses implement `observation`; those with more objects or
+    another task also override `arrange` and `enter`.
     """
 
     action_space = Discrete(4)
@@ -36,6 +37,15 @@ class Grid(gymnasium.Env):
         self.agent, *cells = map(tuple, free)
         self.arrange(cells)
         return self.observation(), {}
+
+    def arrange(self, cells):
+        """Place the objects in free cells, given in random order."""
+        self.goal = cells[0]
+
+    def enter(self):
+        """Return the reward of the agent's cell, and whether the episode ends and is a success."""
+        done = self.agent == self.goal
+        return float(done), done, done
 
     def make_walls(self):
         """Return a mask of the cells that cannot be entered."""
@@ -117,13 +127,6 @@ class Rooms(Grid):
         walls[5, [2, 7]] = walls[[2, 8], 4] = False
         return walls
 
-    def arrange(self, cells):
-        self.goal = cells[0]
-
-    def enter(self):
-        done = self.agent == self.goal
-        return float(done), done, done
-
     def observation(self):
         grid = 2 * self.walls[..., None].astype(np.uint8)
         grid[self.goal] = 3
@@ -173,13 +176,6 @@ class Search(Grid):
 
     size = 8
     observation_space = codes(7, 2)
-
-    def arrange(self, cells):
-        self.goal = cells[0]
-
-    def enter(self):
-        done = self.agent == self.goal
-        return float(done), done, done
 
     def observation(self):
         room = np.zeros((8, 8), np.uint8)

@@ -18,6 +18,9 @@ from benchmarks.reproduction import (
 SCRIPT = "train_nth_farthest"
 TASKS = {"fast": "4 vectors of 4 numbers", "five": "5 vectors of 4 numbers"}
 CORES = {"": "Relational Memory Core", "-lstm": "LSTM", "-transformer": "causal transformer"}
+RATE = "--learning-rate=4e-3"
+# Four vectors of four components: the farthest one, then one of the two farthest
+FARTHEST = ("--stages", *"441442", "--stage-passed=0.5", "--stage-rows=1000")
 STUDY = {
     name: Training(label, SCRIPT, "fast", ("--batch-size=128", "--steps=6000", *options))
     for name, label, options in (
@@ -26,6 +29,8 @@ STUDY = {
         ("study-muon", "Muon", ("--stages",)),
         ("study-adam-stages", "Adam, curriculum", ("--optimizer=adam",)),
         ("study-muon-stages", "Muon, curriculum", ()),
+        ("study-rate", "Muon, learning rate 0.004", ("--stages", RATE)),
+        ("study-farthest", "Muon, learning rate 0.004, the farthest first", (*FARTHEST, RATE)),
     )
 }
 TRAININGS = {
