@@ -31,8 +31,9 @@ def describe_env(env: gymnasium.Env) -> dict[str, str]:
     """Return the spaces and the wrappers of an environment, the outermost wrapper last.
 
     Example:
-        >>> describe_env(gymnasium.make("FrozenLake-v1"))["wrappers"]
-        'PassiveEnvChecker, OrderEnforcing, TimeLimit'
+        >>> setup = describe_env(gymnasium.make("CartPole-v1"))
+        >>> setup["observations"], setup["wrappers"]
+        ('Box (4,) float32, -inf to inf', 'PassiveEnvChecker, OrderEnforcing, TimeLimit')
     """
     space = env.observation_space
     if env.has_wrapper_attr("packing"):
@@ -46,6 +47,10 @@ def describe_env(env: gymnasium.Env) -> dict[str, str]:
 
 
 def _short(space):
+    """Format a space in one line; of a `Box`, only the smallest and the largest bound."""
+    if isinstance(space, gymnasium.spaces.Box):
+        low, high = space.low.min(initial=np.inf), space.high.max(initial=-np.inf)
+        return f"Box {space.shape} {space.dtype}, {low:g} to {high:g}"
     return textwrap.shorten(str(space), 90, placeholder=" ...")
 
 
