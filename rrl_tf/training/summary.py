@@ -49,7 +49,8 @@ def describe_env(env: gymnasium.Env) -> dict[str, str]:
 def _short(space):
     """Format a space in one line; of a `Box`, only the smallest and the largest bound."""
     if isinstance(space, gymnasium.spaces.Box):
-        low, high = space.low.min(initial=np.inf), space.high.max(initial=-np.inf)
+        low = space.low.astype(float).min(initial=np.inf)
+        high = space.high.astype(float).max(initial=-np.inf)
         return f"Box {space.shape} {space.dtype}, {low:g} to {high:g}"
     return textwrap.shorten(str(space), 90, placeholder=" ...")
 

@@ -14,6 +14,21 @@ def log(values, name="eval/success", **others):
     return [{"step": 10.0 * (i + 1), name: value, **others} for i, value in enumerate(values)]
 
 
+@pytest.mark.parametrize(
+    ("space", "text"),
+    [
+        (gymnasium.spaces.Box(0, 9, (6, 6, 1), np.uint8), "Box (6, 6, 1) uint8, 0 to 9"),
+        (gymnasium.spaces.Box(-1, 2**40, (2,), np.int64), "Box (2,) int64, -1 to 1.09951e+12"),
+        (gymnasium.spaces.Box(0, 1, (0, 2)), "Box (0, 2) float32, inf to -inf"),
+        (gymnasium.spaces.Discrete(4), "Discrete(4)"),
+    ],
+)
+def test_a_space_is_printed_in_one_line(space, text):
+    env = gymnasium.Env()
+    env.observation_space, env.action_space = space, gymnasium.spaces.Discrete(2)
+    assert describe_env(env)["observations"] == text
+
+
 def test_a_metric_that_still_rises_is_named_with_its_numbers():
     rows = log([0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.4, 0.5, 0.6, 0.8])
     assert list(hints(rows, "continue with --steps 200")) == [
