@@ -200,7 +200,7 @@ def test_test_env_is_evaluated(tmp_path):
             "'convolutional' takes grids .*`--network dense`",
         ),
         ("MiniGrid-Empty-5x5-v0", {"network": "atari"}, "'atari' takes larger grids; .*7, 7, 24"),
-        ("", {}, "--env is missing"),
+        ("", {}, "`env` must be an id such as CartPole-v1; received .*Use `--env`"),
         ("CartPole-v1", {"frames": 0}, "`frames` must be greater than 0"),
         ("CartPole-v1", {"actions": (5,)}, r"received \(5,\)"),
     ],
