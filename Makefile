@@ -30,7 +30,7 @@ DIGITS := Takes white digits on black in the layout of MNIST, shifted by up to 6
 QUESTIONS := Takes four vectors of four numbers from -1 to 1 in the layout of rrl_tf.data.sample_nth_farthest. It was not \
 	trained on more vectors or on larger ones.
 HALLWAY := Trained for a hallway of this length, from every start position. Longer hallways were not tested.
-CORRIDOR := Trained for up to three rows of rooms of 3 x 3 cells, walls included. Larger environments were not tested. With most other seeds, training stopped before it solved the task.
+CORRIDOR := Trained for up to three rows of rooms of 3 x 3 cells, walls included. Larger environments were not tested.
 LOCKS := Trained on 8 x 8 levels with one to three boxes and up to two distractors of one box. It solves levels with one more box less often.
 TARGETS := Trained on 5 x 5 rooms only. It reaches target returns from 0.8 to 0.95. With a target of 0.7 or less, it never reaches the goal.
 pretrained: .venv/installed
