@@ -45,7 +45,7 @@ def main(config):
         rows.append(row)
         entities *= 2
     note = (
-        f"Four heads of size 16, one batch of 64 features in float32; chunks of "
+        f"Four heads of size 16, one example with 64 features in float32; chunks of "
         f"{config.chunk_size} queries. A column ends after the first step above "
         f"{config.limit_mib} MiB."
     )
@@ -55,13 +55,14 @@ def main(config):
 def in_new_process(entities, chunk):
     """Return the result of `measure_step` in a process of its own."""
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(
+        1, mp_context=context, initializer=use_one_thread
+    ) as pool:
         return pool.submit(measure_step, entities, chunk).result()
 
 
 def measure_step(entities, chunk):
     """Return the MiB that two training steps add, and the CPU seconds of the second one."""
-    use_one_thread()
     layer = MultiHeadDotProductAttention(4, 16, output_size=64, query_chunk_size=chunk)
     layer.build((1, entities, 64))
     inputs = tf.constant(np.random.default_rng(0).normal(size=(1, entities, 64)), tf.float32)
