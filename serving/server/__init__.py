@@ -26,6 +26,7 @@ These modules have other tasks:
     loading                   loads a version and replays its warm-up requests
     process_group             starts several processes that share the ports
     metrics                   defines the Prometheus metrics
+    telemetry                 traces and logs requests, if a flag turns it on
 """
 
 from rrl_tf._lazy import lazy_attributes

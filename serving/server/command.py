@@ -11,7 +11,9 @@ load_tensorflow()  # first, because it suppresses TensorFlow's output during the
 import asyncio
 import contextlib
 import dataclasses
+import datetime
 import gc
+import json
 import logging
 import os
 import signal
@@ -24,6 +26,7 @@ from serving.server import flags as flags_module
 from serving.server.config_files import StartError
 from serving.server.process_group import ProcessGroup, reserved_port, wait_for_parent_to_end
 from serving.server.server import Server, format_address
+from serving.server.telemetry import current_request
 
 _log = logging.getLogger("serving")
 # Python's switch interval: after this time, the event loop's thread yields to a thread that waits.
@@ -36,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT; return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     flags, warnings = flags_module.parse(arguments)
-    _set_up_logging()
+    _set_up_logging(flags.log_format)
     sys.setswitchinterval(_SWITCH_SECONDS)
     tf.get_logger().setLevel("ERROR")
     for warning in warnings:
@@ -59,22 +62,41 @@ class OneLine(logging.Formatter):
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        text = record.message
-        if len(text) > _LONGEST:
-            cut = f"... ({len(text)} characters) ..."
-            text = text[: _LONGEST - _TAIL] + cut + text[-_TAIL:]
         record.message = "".join(
             letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-            for letter in text
+            for letter in _shortened(record.message)
         )
         return super().formatMessage(record)
 
 
-def _set_up_logging():
+class JsonLines(logging.Formatter):
+    """A formatter that writes each message as a JSON object, with the ID of its request."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(),
+            "level": record.levelname,
+            "message": _shortened(record.getMessage()),
+        }
+        if request := current_request.get():
+            line["request_id"] = request.id
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line | getattr(record, "fields", {}))
+
+
+def _shortened(text):
+    if len(text) <= _LONGEST:
+        return text
+    return text[: _LONGEST - _TAIL] + f"... ({len(text)} characters) ..." + text[-_TAIL:]
+
+
+def _set_up_logging(log_format):
     """Write the log to stderr, with one line for each message."""
+    line = OneLine("%(asctime)s %(levelname)s %(message)s")
     logging.basicConfig(level=logging.INFO)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(JsonLines() if log_format == "json" else line)
     # aiohttp logs a traceback for each request that is not HTTP.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 

@@ -145,10 +145,14 @@ class RestServer:
         inference: The `Inference` that runs the requests.
         flags: The server's flags.
         page: The handler of all other paths, a `serving.playground.page.Page`; `None` for none.
+        telemetry: The `Telemetry` that traces and logs requests; `None` for none.
     """
 
-    def __init__(self, inference: Inference, flags: Flags, page: Any = None) -> None:
-        self._inference, self._flags, self._page = inference, flags, page
+    def __init__(
+        self, inference: Inference, flags: Flags, page: Any = None, telemetry: Any = None
+    ) -> None:
+        self._inference, self._flags = inference, flags
+        self._page, self._telemetry = page, telemetry
         self._timeout = flags.rest_api_timeout_in_ms / 1000 or None  # None is no limit
         self.patience = flags.rest_api_header_timeout_in_ms / 1000
         self._headers = _CORS if flags.rest_api_enable_cors_support else {}
@@ -215,6 +219,8 @@ class RestServer:
             return web.Response(status=499)
         connection.begin_request()
         try:
+            if self._telemetry is not None:
+                return await self._telemetry.http(request, self._route)
             return await self._route(request)
         finally:
             connection.end_request()

@@ -370,6 +370,11 @@ def test_log_message_is_one_line(text, form):
     assert len(line) <= 10 * (command._LONGEST + 100)
     if text.isprintable() and len(text) < 900:
         assert line.endswith(text)
+    line = command.JsonLines().format(record)
+    assert line.isprintable()
+    assert json.loads(line)["level"] == "ERROR"
+    if len(text) < 900:
+        assert json.loads(line)["message"] == form % text
 
 
 def test_connection_of_a_slow_reader_is_closed(exported, tools):
