@@ -173,8 +173,13 @@ def fill_proto(proto: Any, array: np.ndarray, dtype: int, as_content: bool = Fal
         head = _varint(number << 3 | _LENGTH_DELIMITED) + _varint(flat.nbytes)
         proto.MergeFromString(head + flat.tobytes())
         return
-    for start in range(0, flat.size, _CHUNK):
-        getattr(proto, name).extend(flat[start : start + _CHUNK].tolist())
+    extend_field(getattr(proto, name), flat)
+
+
+def extend_field(field: Any, values: np.ndarray) -> None:
+    """Append the values of an array to a repeated field; meanwhile other threads can run."""
+    for start in range(0, values.size, _CHUNK):
+        field.extend(values[start : start + _CHUNK].tolist())
 
 
 def _varint(value):

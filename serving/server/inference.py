@@ -136,6 +136,11 @@ class Inference:
         finally:
             self._num_accepted -= 1
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether every configured model has an available version, and requests are accepted."""
+        return self.repository.ready and not self.is_draining
+
     async def drain(self, seconds: float) -> None:
         """Accept no new requests, and wait up to `seconds` for those in progress."""
         self.is_draining = True
