@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ _DATATYPES: dict[str, tuple[np.dtype, str]] = {
 _NAMES = {dtype: datatype for datatype, (dtype, _) in _DATATYPES.items()}
 _MAX_AXES = 64  # of a NumPy array
 _MAX_SHOWN = 128  # characters of a value from a request in an error message
+_SURROGATES = re.compile("[\ud800-\udfff]")  # which a reply could not contain
 _LENGTH_BYTES = 4  # before each string in raw bytes
 # Parameters of a tensor that change where or how its values are sent.
 _UNSUPPORTED = ("shared_memory_region", "classification")
@@ -193,8 +195,8 @@ def _from_document(document):
     if not all(isinstance(flag, bool) for flag in (is_raw, *outputs.values())):
         raise invalid("binary_data_output and binary_data must be true or false")
     texts = document.get("id", ""), parameters.get("signature_name", "")
-    if not all(isinstance(text, str) for text in texts):
-        raise invalid(f"the id and signature_name must be strings; received {_shown(texts)}")
+    if not all(isinstance(text, str) and not _SURROGATES.search(text) for text in texts):
+        raise invalid(f"the id and signature_name must be text; received {_shown(texts)}")
     return InferRequest(*texts, _sequence(parameters), inputs, outputs, is_raw)
 
 
