@@ -96,8 +96,8 @@ def _from_field(field, dtype, stored):
         values[:] = field
         return values
     # The elements of int_val and half_val have more bits than the dtype. TensorFlow keeps the low
-    # bits, and so does this.
-    values = np.asarray(field).astype(stored)
+    # bits, and so does this. For integers beyond int64, NumPy would choose float64.
+    values = np.asarray(field, stored if stored == np.uint64 else None).astype(stored)
     if dtype.kind == "c":
         values = values[: len(values) // 2 * 2]
     return values.view(dtype)

@@ -103,7 +103,8 @@ class Inference:
         """Count a request in `request_count` and, if it succeeded, in `request_latency`.
 
         As in tensorflow_model_server, these metrics include inference requests over gRPC and all
-        requests below `/v1/` over REST, even those that are rejected.
+        requests below `/v1/` over REST, even those that are rejected. They also include inference
+        requests below `/v2/`.
 
         Args:
             model: The name of the model in the request; an unknown one is counted as "".

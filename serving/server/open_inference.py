@@ -27,8 +27,6 @@ PATHS = {
     "POST": re.compile(_MODEL + r"/(?P<verb>infer)"),
     "GET": re.compile(rf"/v2/?|/v2/health/(?P<health>live|ready)|{_MODEL}(?P<ready>/ready)?"),
 }
-_EXTENSIONS = ("binary_tensor_data", "parameters", "sequence", "sequence(string_id)")
-_PLATFORM = "tensorflow_savedmodel"
 
 
 def read_version(digits: str) -> int:
@@ -71,7 +69,8 @@ def describe(inference: Inference, match: re.Match) -> dict[str, Any]:
 
 def server_metadata() -> dict[str, Any]:
     """Return the name, version and protocol extensions of the server."""
-    return {"name": "rrl_tf", "version": rrl_tf.__version__, "extensions": _EXTENSIONS}
+    extensions = ["binary_tensor_data", "parameters", "sequence", "sequence(string_id)"]
+    return {"name": "rrl_tf", "version": rrl_tf.__version__, "extensions": extensions}
 
 
 def model_metadata(inference: Inference, model: ModelChoice) -> dict[str, Any]:
@@ -82,7 +81,7 @@ def model_metadata(inference: Inference, model: ModelChoice) -> dict[str, Any]:
         return {
             "name": servable.name,
             "versions": list(map(str, versions)),
-            "platform": _PLATFORM,
+            "platform": "tensorflow_savedmodel",
             "inputs": list(map(_tensor_metadata, signature.inputs.values())),
             "outputs": list(map(_tensor_metadata, signature.outputs.values())),
         }

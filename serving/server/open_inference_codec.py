@@ -283,7 +283,8 @@ def _to_array(given):
 def _from_contents(name, dtype, field, contents):
     if not field:
         raise invalid(f"input {name!r}: {dtype} must be in raw_input_contents")
-    received = np.asarray(getattr(contents, field), object if dtype.kind == "O" else None)
+    wide = {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype)
+    received = np.asarray(getattr(contents, field), wide)
     values = received.astype(dtype)
     if dtype.kind in "iu" and not np.array_equal(values, received):
         raise invalid(f"input {name!r} has values outside of {dtype}")

@@ -1,8 +1,8 @@
 """Define the gRPC messages and the service of the Open Inference Protocol, version 2.
 
 The messages of TensorFlow Serving come from the package tensorflow-serving-api, but the server
-needs no package that has these. The descriptors are in a pool of their own, because in the default
-pool they would collide with those of a client in the same process, such as tritonclient.
+needs no package that has these. The descriptors are in a private pool, because in the default pool
+they would collide with those of a client in the same process, such as tritonclient.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _PACKAGE = "inference"
-_SERVICE = "GRPCInferenceService"
 _METHODS = (
     *("ServerLive", "ServerReady", "ServerMetadata"),
     *("ModelReady", "ModelMetadata", "ModelInfer"),
@@ -78,7 +77,7 @@ def _file():
         messages[path] = added.add(name=name)
         _add_fields(messages[path], path, fields)
     messages["InferParameter"].oneof_decl.add(name="parameter_choice")
-    service = file.service.add(name=_SERVICE)
+    service = file.service.add(name="GRPCInferenceService")
     for name in _METHODS:
         prefix = f".{_PACKAGE}.{name}"
         service.method.add(
@@ -116,8 +115,8 @@ def message_class(name: str) -> Any:
 
     Example:
 
-    >>> message_class("ModelReadyRequest")(name="doorkey").SerializeToString()
-    b'\n\x07doorkey'
+    >>> message_class("ModelReadyResponse")(ready=True).ready
+    True
     """
     return message_factory.GetMessageClass(DESCRIPTOR.message_types_by_name[name])
 
