@@ -40,6 +40,7 @@ from serving.server.flags import Flags
 from serving.server.grpc_service import add_services
 from serving.server.inference import Inference
 from serving.server.metrics import Metrics
+from serving.server.open_inference_messages import ReflectionPool
 from serving.server.process_group import check_port
 from serving.server.repository import Repository
 from serving.server.telemetry import Telemetry
@@ -151,7 +152,8 @@ class Server:
                 await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
             names.append(health.SERVICE_NAME)
         if reflection is not None:
-            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._grpc)
+            names.append(reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._grpc, ReflectionPool())
         if flags.grpc_socket_path and self._place[1] == 0:
             self._listen_grpc(f"unix:{flags.grpc_socket_path}")
         if flags.port or not flags.grpc_socket_path:
