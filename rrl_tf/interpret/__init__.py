@@ -9,6 +9,7 @@ _MODULES = {
         "MemorySwap ShuffledMemory ZeroedMemory memory_ablations swap_memories "
         "uniform_attention_player"
     ),
+    "places": "trace",
     "tracing": "PolicyTracer StepTrace",
 }
 
