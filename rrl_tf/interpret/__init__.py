@@ -3,12 +3,14 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
+    "effects": "Effects interval",
     "episode": "draw_episode",
     "faithfulness": "Faithfulness attention_rollout measure_faithfulness",
     "memory_checks": (
         "MemorySwap ShuffledMemory ZeroedMemory memory_ablations swap_memories "
         "uniform_attention_player"
     ),
+    "patching": "Patching patch",
     "places": "trace",
     "tracing": "PolicyTracer StepTrace",
 }

@@ -79,6 +79,12 @@ def trace(model: keras.Model, inputs: Any, edits: Edits | None = None) -> dict[s
     return {name: _array(value) for name, value in {**found, "output": output}.items()}
 
 
+def outputs(model: keras.Model, inputs: Any, edits: Edits | None = None) -> np.ndarray:
+    """Return only the output of `trace`, as an array `(B, A)`."""
+    output = _array(run(model, inputs, edits or {}, {}))
+    return output.reshape(len(output), -1)
+
+
 def run(model: keras.Model, inputs: Any, edits: Edits, found: dict[str, Tensor]) -> Tensor:
     """Return the output of a model run with `edits`, and write the tensors of places to `found`."""
     if not model.built:
