@@ -3,6 +3,7 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
+    "ablation": "ablate",
     "effects": "Effects interval",
     "episode": "draw_episode",
     "faithfulness": "Faithfulness attention_rollout measure_faithfulness",
