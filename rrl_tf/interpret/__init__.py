@@ -4,9 +4,13 @@ from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
     "ablation": "ablate",
+    "attribution": (
+        "attention_flow attention_rollout attributions gradient_times_input integrated_gradients "
+        "occlusion"
+    ),
     "effects": "Effects interval",
     "episode": "draw_episode",
-    "faithfulness": "Faithfulness attention_rollout measure_faithfulness",
+    "faithfulness": "Faithfulness measure_faithfulness",
     "memory_checks": (
         "MemorySwap ShuffledMemory ZeroedMemory memory_ablations swap_memories "
         "uniform_attention_player"
