@@ -8,6 +8,7 @@ _MODULES = {
         "attention_flow attention_rollout attributions gradient_times_input integrated_gradients "
         "occlusion"
     ),
+    "curves": "RemovalCurves removal_curves",
     "effects": "Effects interval",
     "episode": "draw_episode",
     "faithfulness": "Faithfulness measure_faithfulness",
