@@ -18,6 +18,8 @@ _MODULES = {
     ),
     "patching": "Patching patch",
     "places": "trace",
+    "probes": "Probe probe probe_places untrained",
+    "states": "States collect_states",
     "tracing": "PolicyTracer StepTrace",
 }
 
