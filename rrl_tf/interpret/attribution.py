@@ -176,8 +176,8 @@ def read_entity(model: keras.Model, inputs: Any) -> np.ndarray | None:
         model: any model.
         inputs: its inputs.
     """
-    encoder = getattr(model, "encoder_layer", model)
-    views = inputs.get("observation") if isinstance(inputs, Mapping) else inputs
+    encoder: Any = getattr(model, "encoder_layer", model)
+    views: Any = inputs.get("observation") if isinstance(inputs, Mapping) else inputs
     if not isinstance(encoder, RelationalEncoder):
         return None
     if encoder.readout == "cell":

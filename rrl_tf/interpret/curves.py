@@ -10,7 +10,7 @@ import numpy as np
 
 from rrl_tf._arguments import array_of, natural, positive_int
 from rrl_tf.errors import InvalidInput
-from rrl_tf.interpret.attribution import hide, most_relevant
+from rrl_tf.interpret.attribution import hide, most_relevant, read_entity
 from rrl_tf.interpret.effects import interval
 from rrl_tf.interpret.places import attention_places, outputs, trace
 
@@ -72,7 +72,7 @@ def removal_curves(
         inputs: inputs of the model for B states.
         relevance: `(B, N)`, such as the result of an attribution.
         candidate: `(B, N)` bool, entities that may be removed. `None` means those that receive
-            attention in the first round.
+            attention in the first round, without the entity that Q values are read from.
         points: K, number of fractions from 0 to 1.
         draws: number of random orders.
         seed: seed of the random orders.
@@ -95,7 +95,11 @@ def removal_curves(
     """
     found, rng = trace(model, inputs), np.random.default_rng(natural("seed", seed))
     received = found[attention_places(found)[0]].sum(axis=(1, 2))
-    candidate = received > 0 if candidate is None else array_of("candidate", candidate, bool)
+    if candidate is None:
+        candidate, read = received > 0, read_entity(model, inputs)
+        if read is not None:
+            candidate[np.arange(len(candidate)), read] = False
+    candidate = array_of("candidate", candidate, bool)
     relevance = array_of("relevance", relevance, "float64")
     for name, each in (("relevance", relevance), ("candidate", candidate)):
         if each.shape != received.shape:

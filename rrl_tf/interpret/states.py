@@ -14,6 +14,9 @@ from rrl_tf.envs.checks import CheckedEnv
 from rrl_tf.interpret.places import trace
 from rrl_tf.models import RecurrentQNetwork
 
+MOST_STEPS = 20
+"""Number of steps to play for each state that is selected, at most."""
+
 
 @dataclasses.dataclass(frozen=True)
 class States:
@@ -63,7 +66,7 @@ def collect_states(
     count = positive_int("count", count)
     number_from("epsilon", epsilon, 0, 1)
     resets = task.evaluation_resets(at_most=max(20, count // 4))
-    steps = _play(model, task, resets, epsilon, rng)
+    steps = _play(model, task, resets, epsilon, rng, MOST_STEPS * count)
     chosen = [steps[i] for i in sorted(rng.permutation(len(steps))[:count])]
     observations = np.stack([step["observation"] for step in chosen])
     names = dict.fromkeys(name for step in chosen for name in step["facts"])
@@ -86,14 +89,17 @@ def _inputs(model, task, observations, states):
     }
 
 
-def _play(model, task, resets, epsilon, rng):
-    """Play an episode from each reset, all at once; return one dict per step, by episode."""
+def _play(model, task, resets, epsilon, rng, most):
+    """Play an episode from each reset, all at once; return one dict per step, by episode.
+
+    All episodes are cut when they have `most` steps together, because a poor policy may run on.
+    """
     envs = [CheckedEnv(task.make_test_env()) for _ in resets]
     views = [env.reset(**reset)[0] for env, reset in zip(envs, resets)]
     recurrent = isinstance(model, RecurrentQNetwork)
     state = model.initial_state(len(envs)) if recurrent else {}
     episodes, steps = list(range(len(envs))), []
-    while episodes:
+    while episodes and len(steps) < most:
         state = {name: np.array(value) for name, value in state.items()}
         states = [{n: value[i] for n, value in state.items()} for i in range(len(episodes))]
         found = trace(model, _inputs(model, task, np.stack(views), states))
