@@ -176,14 +176,14 @@ def read_entity(model: keras.Model, inputs: Any) -> np.ndarray | None:
         model: any model.
         inputs: its inputs.
     """
-    encoder: Any = getattr(model, "encoder_layer", model)
+    encoder = getattr(model, "encoder_layer", model)
     views: Any = inputs.get("observation") if isinstance(inputs, Mapping) else inputs
     if not isinstance(encoder, RelationalEncoder):
         return None
-    if encoder.readout == "cell":
+    if encoder.readout_cell is not None:
         row, column = encoder.readout_cell
         return np.full(len(views), row * encoder.grid_shape(views.shape)[1] + column)
-    if encoder.readout == "feature":
+    if encoder.readout_feature is not None:
         marked = np.asarray(views)[..., encoder.readout_feature]
         return marked.reshape(len(views), -1).argmax(axis=1)
     return None
