@@ -219,15 +219,21 @@ def _visited(model: keras.Model, visit: Callable[[str, Tensor], Tensor]) -> Iter
 
 
 def _round_call(layer, current, fixed, rounds, visit):
-    """Return a `call` that visits the entities before and after a round."""
-    call = layer.call
+    """Return a `call` that visits the entities before and after a round.
+
+    It always requests the scores, because a layer may otherwise compute queries in chunks.
+    """
+    call, name = layer.call, "return_attention_scores"
+    has_scores = name in inspect.signature(call).parameters
 
     def visited(inputs, *args, **kwargs):
-        current[0] = name = fixed or f"round_{next(rounds)}"
-        result = call(visit(f"{name}/before", inputs), *args, **kwargs)
+        current[0] = place = fixed or f"round_{next(rounds)}"
+        scores = {name: True} if has_scores else {}
+        result = call(visit(f"{place}/before", inputs), *args, **{**kwargs, **scores})
         if not isinstance(result, tuple):
-            return visit(f"{name}/after", result)
-        return visit(f"{name}/after", result[0]), *result[1:]
+            return visit(f"{place}/after", result)
+        after = visit(f"{place}/after", result[0])
+        return after if has_scores and not kwargs.get(name) else (after, *result[1:])
 
     return visited
 

@@ -11,7 +11,7 @@ from recurrent_networks import GRID as SMALL_GRID
 from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret import trace
 from rrl_tf.interpret.places import entity_places
-from rrl_tf.layers import RelationalBlock, RelationalModule
+from rrl_tf.layers import MultiHeadDotProductAttention, RelationalBlock, RelationalModule
 from rrl_tf.models import DecisionTransformer, MemorySequenceClassifier, MultiInputQNetwork
 
 
@@ -87,6 +87,19 @@ def test_rounds_that_share_a_block_are_numbered():
         f"round_{i}/attention" for i in (1, 2, 3)
     ]
     np.testing.assert_array_equal(found["output"], found["round_3/after"])
+
+
+def test_queries_in_chunks_are_traced_together():
+    entities = keras.Input((5, 3))
+    layer = MultiHeadDotProductAttention(2, 4, query_chunk_size=2)
+    model = keras.Model(entities, layer(entities))
+    x = states(shape=(5, 3))
+    found = trace(model, x)
+    _, attention = layer(x, return_attention_scores=True)
+    np.testing.assert_array_equal(found["round_1/attention"], array(attention))
+    np.testing.assert_allclose(found["output"], array(model(x)).astype("float32"), atol=1e-5)
+    nothing = trace(model, x, {"round_1/attention": lambda scores: scores * 0})
+    assert not nothing["output"].any()
 
 
 def test_other_models_of_the_library_are_traced():
