@@ -80,5 +80,5 @@ def test_wheel_names_version_commands_and_licence(wheel):
     assert "\nAuthor: rrl_tf contributors\n" in metadata
     assert f"{info}/licenses/LICENSE" in wheel.namelist()
     commands = lines(wheel.read(f"{info}/entry_points.txt").decode())[1:]
-    names = {line.split(" = ")[0] for line in commands}
-    assert names == {"rrl-train", "rrl-serve", "rrl-bench", "rrl-export"}
+    expected = {"rrl-train", "rrl-interpret", "rrl-serve", "rrl-bench", "rrl-export"}
+    assert {line.split(" = ")[0] for line in commands} == expected
