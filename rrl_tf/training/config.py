@@ -174,13 +174,22 @@ class SupervisedConfig(FitConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "steps", "batch_size", "log_every", "checkpoint_every", "draw_every")
-        self.optimizer_options(self.steps)  # raises if the schedule has no steps left
+        require_steps_after_warmup(self.schedule, self.steps, self.warmup_steps)
 
     def make_optimizer(self) -> keras.optimizers.Optimizer:
         """Return a new optimizer whose schedule covers the whole run."""
         from rrl_tf.training.optimizers import make_optimizer
 
         return make_optimizer(self.optimizer, **self.optimizer_options(self.steps))
+
+
+def require_steps_after_warmup(schedule: Schedule, steps: int, warmup_steps: int) -> None:
+    """Raise `InvalidInput` if the warm-up of a cosine schedule is as long as the run."""
+    if schedule == "cosine" and steps <= warmup_steps:
+        raise InvalidInput(
+            f"`warmup_steps` must be less than the {steps:,} steps of the run; "
+            f"received {warmup_steps:,}"
+        )
 
 
 def require_fields(config_class: type[RunConfig], options: Collection[str]) -> None:
