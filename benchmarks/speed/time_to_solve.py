@@ -1,0 +1,152 @@
+"""Compare the CPU time to solve tasks with Stable-Baselines3 and with PPO with an LSTM.
+
+A run ends when 95 % of 100 greedy episodes are successful, or at the CPU limit of its task. Each
+run has its own process and one thread. The CPU time counts from the start of the process, without
+evaluations. `--variants 'doorkey-5x5-*' --seeds 0` selects runs; stored results are not repeated.
+"""
+
+import dataclasses
+import importlib.util
+import os
+import subprocess
+import sys
+
+import numpy as np
+from matplotlib.ticker import PercentFormatter
+
+from benchmarks.reproduction import Reproduction, spread
+from benchmarks.solving.trial import TASKS
+from rrl_tf.errors import InvalidInput
+from rrl_tf.viz import style
+
+NEEDED = ["stable_baselines3", "sb3_contrib", "torch"]
+INSTALL = "pip install stable-baselines3==2.9.2 sb3-contrib==2.9.2 torch==2.13.0"
+OURS = {
+    "doorkey-5x5": "fast",
+    "memory-s7": "recurrent:memory-s7",
+    "cartpole": "cartpole",
+    "doorkey-8x8": "recurrent:doorkey-8x8",
+}
+AGENTS = {
+    "ours": "ours",
+    "sb3-dqn": "SB3 DQN",
+    "sb3-ppo": "SB3 PPO",
+    "lstm-ppo": "PPO with an LSTM",
+    "sb3-recurrent-ppo": "RecurrentPPO",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+    """One agent on one task, with the interface of `Training`."""
+
+    task: str
+    agent: str
+    seeds: tuple[int, ...] = (0, 1, 2)
+    options: tuple[str, ...] = ()
+
+    def run(self, runs, name, seed, threads=1):
+        """Train in a child process, which writes its results into `runs/name`.
+
+        Raises:
+            InvalidInput: if a package is missing, or the process fails.
+        """
+        module = {"ours": "ours", "lstm-ppo": "lstm_ppo"}.get(self.agent, "sb3")
+        if module != "ours" and not all(map(importlib.util.find_spec, NEEDED)):
+            raise InvalidInput(f"{self.agent} needs other packages. Use `{INSTALL}`.")
+        agent = OURS[self.task] if module == "ours" else self.agent
+        command = [sys.executable, "-m", f"benchmarks.solving.{module}", self.task, agent]
+        limits = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+        print(f"{name} ...", file=sys.stderr)
+        result = subprocess.run(
+            [*command, str(seed), str(runs / name), *self.options],
+            env={**os.environ, **dict.fromkeys(limits, str(threads))},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if result.returncode:
+            raise InvalidInput(f"{name} failed: {result.stderr.strip().splitlines()[-1]}")
+
+
+class TimeToSolve(Reproduction):
+    """Runs whose stored results are not repeated, because they are measurements of one machine."""
+
+    def wanted(self, config):
+        stored = self.results.evaluations
+        return [run for run in super().wanted(config) if f"{run[0]}-seed{run[2]}" not in stored]
+
+
+def table(results):
+    """Return a row for each agent on each task."""
+    rows = []
+    for task in TASKS:
+        ours = results.of(f"{task}-ours")
+        for agent, label in AGENTS.items():
+            found = results.of(f"{task}-{agent}")
+            if not found:
+                rows.append({"task": task, "agent": label, "solved": "not measured"})
+                continue
+            row = {
+                "task": task,
+                "agent": label,
+                "solved": f"{sum(each['solved'] for each in found)} of {len(found)} seeds",
+                "CPU seconds": seconds(found),
+                "theirs / ours": ratio(ours, found) if agent != "ours" else "",
+                "environment steps": spread([each["step"] for each in found], ",.0f"),
+                "steps per CPU second": spread(
+                    [each["step"] / each["cpu_seconds"] for each in found], ",.0f"
+                ),
+                "greedy success": spread([100 * each["success"] for each in found], ".0f", " %"),
+            }
+            sampled = [each.get("sampled_success") for each in found]
+            if None not in sampled:
+                row["with sampled actions"] = spread(100 * np.array(sampled), ".0f", " %")
+            rows.append(row)
+    return rows
+
+
+def seconds(found):
+    """Format the CPU seconds, with "more than" if a run ended at its limit."""
+    text = spread([each["cpu_seconds"] for each in found], ".0f")
+    return text if all(each["solved"] for each in found) else f"more than {text}"
+
+
+def ratio(ours, found):
+    """Format how many times the CPU time of ours the others needed, or "" if ours is missing."""
+    if not ours:
+        return ""
+    means = [np.mean([each["cpu_seconds"] for each in group]) for group in (found, ours)]
+    bound = "" if all(each["solved"] for each in found) else "more than "
+    return f"{bound}{means[0] / means[1]:.1f}"
+
+
+def figure(results):
+    """Draw greedy success against CPU time, a panel for each task and a line for each seed."""
+    drawing = style.new_figure(style.FIGURE_WIDTH, 6.0)
+    entries = {}
+    for axes, task in zip(drawing.subplots(2, 2).flat, TASKS):
+        style.plain(axes)
+        axes.set_title(task, fontsize=style.LABEL_SIZE, color=style.TEXT)
+        style.name_axes(axes, "CPU seconds", "greedy success")
+        axes.set_xscale("log")
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.set_ylim(-0.03, 1.03)
+        for index, (agent, label) in enumerate(AGENTS.items()):
+            for each in results.of(f"{task}-{agent}"):
+                run = f"{task}-{agent}-seed{each['seed']}"
+                rows = [row for row in results.log if row["run"] == run]
+                points = [[float(row[c]) for c in ("cpu_seconds", "success")] for row in rows]
+                axes.plot(*np.transpose(points), color=style.colour(index), lw=1.3)
+                entries[label] = style.line(style.colour(index), lw=2)
+    if entries:
+        style.legend(drawing, entries)
+    return drawing
+
+
+REPRODUCTION = TimeToSolve(
+    page="time_to_solve",
+    trainings={f"{task}-{agent}": Race(task, agent) for task in TASKS for agent in AGENTS},
+    tables={"table": table},
+    figures={"success": figure},
+    curves=("cpu_seconds", "success"),
+)
