@@ -46,9 +46,9 @@ class Task:
 
 
 TASKS = {
-    "doorkey-5x5": Task("MiniGrid-DoorKey-5x5-v0", 300, (0, 1, 2, 3, 5)),
+    "doorkey-5x5": Task("MiniGrid-DoorKey-5x5-v0", 240, (0, 1, 2, 3, 5)),
     "memory-s7": Task("MiniGrid-MemoryS7-v0", 600, (0, 1, 2)),
-    "cartpole": Task("CartPole-v1", 300, (0, 1), success_return=475),
+    "cartpole": Task("CartPole-v1", 240, (0, 1), success_return=475),
     "doorkey-8x8": Task("MiniGrid-DoorKey-8x8-v0", 600, (0, 1, 2, 3, 5)),
 }
 

@@ -44,7 +44,7 @@ def test_run_ends_when_greedy_episodes_succeed(tmp_path):
         run.report(12, Balance, always(1))
     evaluation = json.loads((tmp_path / "evaluation.json").read_text())
     assert evaluation["solved"] and evaluation["step"] == 12
-    assert 0 < evaluation["sampled_solved_seconds"] < evaluation["cpu_seconds"]
+    assert 0 < evaluation["sampled_solved_seconds"] <= evaluation["cpu_seconds"]
     assert [row.split(",")[0] for row in (tmp_path / "metrics.csv").read_text().split()] == [
         *("step", "10", "12")
     ]
