@@ -17,8 +17,8 @@ from rrl_tf.training.config import (
     require_multiple,
     require_not_negative,
     require_positive,
-    require_steps_after_warmup,
 )
+from rrl_tf.training.names import require_steps_after_warmup
 
 
 @dataclasses.dataclass(frozen=True)

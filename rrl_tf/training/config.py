@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.names import ClusterKind, LoggerName, OptimizerName, Schedule
+from rrl_tf.training.names import (
+    ClusterKind,
+    LoggerName,
+    OptimizerName,
+    Schedule,
+    require_steps_after_warmup,
+)
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras
@@ -181,15 +187,6 @@ class SupervisedConfig(FitConfig):
         from rrl_tf.training.optimizers import make_optimizer
 
         return make_optimizer(self.optimizer, **self.optimizer_options(self.steps))
-
-
-def require_steps_after_warmup(schedule: Schedule, steps: int, warmup_steps: int) -> None:
-    """Raise `InvalidInput` if the warm-up of a cosine schedule is as long as the run."""
-    if schedule == "cosine" and steps <= warmup_steps:
-        raise InvalidInput(
-            f"`warmup_steps` must be less than the {steps:,} steps of the run; "
-            f"received {warmup_steps:,}"
-        )
 
 
 def require_fields(config_class: type[RunConfig], options: Collection[str]) -> None:

@@ -10,8 +10,7 @@ from keras import ops
 from keras.optimizers import schedules
 
 from rrl_tf._arguments import integer, number_from, one_of, positive_int
-from rrl_tf.training.config import require_steps_after_warmup
-from rrl_tf.training.names import OptimizerName, Schedule
+from rrl_tf.training.names import OptimizerName, Schedule, require_steps_after_warmup
 
 
 def learning_rate_schedule(
