@@ -8,9 +8,11 @@ direction of MiniGrid's agent, like ours. For other agents, see `benchmarks.solv
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TransformAction, TransformObservation
 from torch import nn
 
-from benchmarks.solving.trial import ImageAndDirection, Trial
+from benchmarks.solving.trial import Trial
 
 NUM_ENVS, NUM_STEPS, MINIBATCHES, EPOCHS = 8, 128, 4, 4
 LEARNING_RATE, GAMMA, GAE_LAMBDA = 2.5e-4, 0.99, 0.95
@@ -19,45 +21,38 @@ WIDTH = 128
 
 
 class Agent(nn.Module):
-    """Two dense layers, an LSTM, and the heads of the policy and the value."""
+    """Two dense layers, an LSTM, and one head for the logits of the actions and the value."""
 
     def __init__(self, inputs, num_actions):
         super().__init__()
-        root2 = np.sqrt(2)
-        self.encoder = nn.Sequential(
-            *(_dense(inputs, WIDTH, root2), nn.Tanh(), _dense(WIDTH, WIDTH, root2), nn.Tanh())
-        )
+        layers = nn.Linear(inputs, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.encoder = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh())
         self.lstm = nn.LSTM(WIDTH, WIDTH)
-        for name, weight in self.lstm.named_parameters():
-            if "bias" in name:
-                nn.init.zeros_(weight)
-            else:
-                nn.init.orthogonal_(weight)
-        self.actor, self.critic = _dense(WIDTH, num_actions, 0.01), _dense(WIDTH, 1, 1.0)
+        self.actor, self.critic = nn.Linear(WIDTH, num_actions), nn.Linear(WIDTH, 1)
+        gains = {layers[0]: 2**0.5, layers[1]: 2**0.5, self.actor: 0.01, self.critic: 1.0}
+        for module in (self.lstm, *gains):
+            for name, weight in module.named_parameters():
+                if "bias" in name:
+                    nn.init.zeros_(weight)
+                else:
+                    nn.init.orthogonal_(weight, gains.get(module, 1.0))
 
     def forward(self, observations, state, starts):
-        """Return action distribution and values of `(T, B, inputs)`, and the LSTM's next state.
+        """Return action distributions and values `(T, B)`, and the LSTM's next state.
 
         Args:
             observations: `(T, B, inputs)`.
-            state: pair of `(1, B, WIDTH)`.
+            state: `(2, 1, B, WIDTH)`.
             starts: `(T, B)`, 1 where an episode begins.
         """
-        hidden, outputs = self.encoder(observations), []
-        for x, start in zip(hidden, starts):
-            keep = (1.0 - start)[None, :, None]
-            output, state = self.lstm(x[None], (keep * state[0], keep * state[1]))
+        outputs = []
+        for x, start in zip(self.encoder(observations), starts):
+            output, pair = self.lstm(x[None], tuple((1 - start)[:, None] * state))
             outputs.append(output)
+            state = torch.stack(pair)
         hidden = torch.cat(outputs)
         distribution = torch.distributions.Categorical(logits=self.actor(hidden))
         return distribution, self.critic(hidden)[..., 0], state
-
-
-def _dense(inputs, outputs, gain):
-    layer = nn.Linear(inputs, outputs)
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 def main(trial):
@@ -67,24 +62,26 @@ def main(trial):
 
     def make_env():
         env = gymnasium.make(trial.task.env)
-        return ImageAndDirection(env, trial.task.actions) if trial.task.is_minigrid else env
+        return as_vector(env, trial.task.actions) if trial.task.is_minigrid else env
 
-    envs = [make_env() for _ in range(NUM_ENVS)]
-    observation = np.stack([e.reset(seed=NUM_ENVS * trial.seed + i)[0] for i, e in enumerate(envs)])
-    agent = Agent(observation.shape[1], int(envs[0].action_space.n))
+    mode = AutoresetMode.SAME_STEP
+    envs = SyncVectorEnv([make_env] * NUM_ENVS, autoreset_mode=mode)
+    observation, _ = envs.reset(seed=NUM_ENVS * trial.seed)
+    agent = Agent(observation.shape[1], int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(agent.parameters(), LEARNING_RATE, eps=1e-5)
-    state, start, step = initial_state(NUM_ENVS), torch.ones(NUM_ENVS), 0
+    state, start, step = torch.zeros(2, 1, NUM_ENVS, WIDTH), torch.ones(NUM_ENVS), 0
     while True:
         began, rollout = state, []
         for _ in range(NUM_STEPS):
             x = torch.as_tensor(observation, dtype=torch.float32)
             with torch.no_grad():
                 distribution, value, state = agent(x[None], state, start[None])
-                action = distribution.sample()[0]
-                log_probability = distribution.log_prob(action)[0]
-            observation, reward, over = step_all(envs, action)
-            rollout.append((x, action, log_probability, value[0], start, reward))
-            start, step = over, step + NUM_ENVS
+                action = distribution.sample()
+                log_probability = distribution.log_prob(action)
+            observation, reward, terminated, truncated, _ = envs.step(action[0].numpy())
+            reward = torch.as_tensor(reward, dtype=torch.float32)
+            rollout.append((x, action[0], log_probability[0], value[0], start, reward))
+            start, step = torch.as_tensor(terminated | truncated).float(), step + NUM_ENVS
             trial.report(step, make_env, policy(agent, True), policy(agent, False))
         with torch.no_grad():
             x = torch.as_tensor(observation, dtype=torch.float32)
@@ -93,64 +90,54 @@ def main(trial):
         update(agent, optimizer, began, batch, next_value[0], start)
 
 
-def initial_state(count):
-    """Return the LSTM's state at the start of episodes."""
-    return torch.zeros(1, count, WIDTH), torch.zeros(1, count, WIDTH)
+def as_vector(env, actions):
+    """Flatten MiniGrid's image, divided by 10, append the direction, and keep some actions."""
 
+    def flat(observation):
+        direction = np.eye(4)[observation["direction"]]
+        return np.append(observation["image"] / 10, direction).astype(np.float32)
 
-def step_all(envs, actions):
-    """Step and, at the end of an episode, reset; return observations, rewards and ends."""
-    observations, rewards, over = [], [], []
-    for env, action in zip(envs, actions.tolist()):
-        observation, reward, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            observation, _ = env.reset()
-        observations.append(observation)
-        rewards.append(float(reward))
-        over.append(float(terminated or truncated))
-    return np.stack(observations), torch.tensor(rewards), torch.tensor(over)
+    space = gymnasium.spaces.Box(0, 1, (7 * 7 * 3 + 4,), np.float32)
+    chosen = gymnasium.spaces.Discrete(len(actions))
+    return TransformAction(TransformObservation(env, flat, space), actions.__getitem__, chosen)
 
 
 def update(agent, optimizer, state, batch, next_value, next_start):
-    """Update on a rollout with generalised advantage estimation, each minibatch of whole rows."""
+    """Update on a rollout with generalised advantage estimation, in minibatches of whole rows."""
     observations, actions, log_probabilities, values, starts, rewards = batch
     advantages, last = torch.zeros_like(rewards), 0.0
     for t in reversed(range(NUM_STEPS)):
-        keep = 1.0 - next_start
-        error = rewards[t] + GAMMA * keep * next_value - values[t]
-        last = advantages[t] = error + GAMMA * GAE_LAMBDA * keep * last
-        next_value, next_start = values[t], starts[t]
-    returns = advantages + values
-    for _ in range(EPOCHS):
-        for rows in torch.randperm(NUM_ENVS).chunk(MINIBATCHES):
-            begin = tuple(each[:, rows] for each in state)
-            distribution, value, _ = agent(observations[:, rows], begin, starts[:, rows])
-            ratio = (distribution.log_prob(actions[:, rows]) - log_probabilities[:, rows]).exp()
-            advantage = advantages[:, rows]
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-            policy_loss = -torch.min(
-                advantage * ratio, advantage * ratio.clamp(1 - CLIP, 1 + CLIP)
-            ).mean()
-            change = (value - values[:, rows]).clamp(-CLIP, CLIP)
-            errors = (value - returns[:, rows], values[:, rows] + change - returns[:, rows])
-            value_loss = 0.5 * torch.max(errors[0] ** 2, errors[1] ** 2).mean()
-            loss = policy_loss + VALUE * value_loss - ENTROPY * distribution.entropy().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(agent.parameters(), MAX_NORM)
-            optimizer.step()
+        keep = GAMMA * (1 - next_start)
+        last = rewards[t] + keep * next_value - values[t] + GAE_LAMBDA * keep * last
+        advantages[t], next_value, next_start = last, values[t], starts[t]
+    data = observations, starts, actions, log_probabilities, values, advantages
+    for rows in (
+        rows for _ in range(EPOCHS) for rows in torch.randperm(NUM_ENVS).chunk(MINIBATCHES)
+    ):
+        x, start, action, log_probability, old, advantage = (each[:, rows] for each in data)
+        distribution, value, _ = agent(x, state[:, :, rows], start)
+        ratio = (distribution.log_prob(action) - log_probability).exp()
+        scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        gain = torch.min(scaled * ratio, scaled * ratio.clamp(1 - CLIP, 1 + CLIP)).mean()
+        clipped = old + (value - old).clamp(-CLIP, CLIP)
+        errors = torch.max(*((each - old - advantage) ** 2 for each in (value, clipped)))
+        loss = VALUE * 0.5 * errors.mean() - gain - ENTROPY * distribution.entropy().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(agent.parameters(), MAX_NORM)
+        optimizer.step()
 
 
-def policy(agent, greedy):
+def policy(agent, is_greedy):
     """Return a policy as `Trial.report` expects it."""
 
+    @torch.no_grad()
     def act(observations, state, rewards):
         start = torch.full((1, len(rewards)), float(state is None))
-        state = state or initial_state(len(rewards))
-        with torch.no_grad():
-            x = torch.as_tensor(observations, dtype=torch.float32)[None]
-            distribution, _, state = agent(x, state, start)
-            actions = distribution.logits.argmax(-1) if greedy else distribution.sample()
+        state = torch.zeros(2, 1, len(rewards), WIDTH) if state is None else state
+        x = torch.as_tensor(observations, dtype=torch.float32)[None]
+        distribution, _, state = agent(x, state, start)
+        actions = distribution.logits.argmax(-1) if is_greedy else distribution.sample()
         return actions[0].numpy(), state
 
     return act

@@ -52,33 +52,29 @@ DQN_CARTPOLE = {
     "exploration_final_eps": 0.04,
     "policy_kwargs": {"net_arch": [256, 256]},
 }
-DQN_MINIGRID = {"buffer_size": 100_000}
+DQN_MINIGRID = {"buffer_size": 100_000, "exploration_fraction": 1e-4}
 AGENTS = {
     # name: algorithm, policy, environments, parameters for MiniGrid and for CartPole
     "sb3-ppo": (PPO, "MlpPolicy", 8, PPO_MINIGRID, PPO_CARTPOLE),
     "sb3-recurrent-ppo": (RecurrentPPO, "MlpLstmPolicy", 8, PPO_MINIGRID, PPO_CARTPOLE),
     "sb3-dqn": (DQN, "MlpPolicy", 1, DQN_MINIGRID, DQN_CARTPOLE),
 }
-MINIGRID_STEPS = 100_000
-"""The Zoo's steps for DoorKey-5x5, after which DQN's exploration has decayed to a tenth of it."""
-CARTPOLE_STEPS = {"sb3-dqn": 50_000}
+STEPS = {"sb3-dqn": 50_000}
 """The Zoo's steps for CartPole, 100,000 unless listed; its schedules depend on them."""
+MINIGRID_STEPS = 10**8
+"""More steps than a run takes. DQN explores as in a run of 100,000 steps."""
 
 
 def main(trial):
     """Train until `trial` ends the process, or for the Zoo's number of steps on CartPole."""
     torch.set_num_threads(1)
     algorithm, policy, num_envs, minigrid, cartpole = AGENTS[trial.agent]
-    wrapper = FlatObsWrapper if trial.task.is_minigrid else None
+    options, steps, wrapper = cartpole, STEPS.get(trial.agent, 100_000), None
+    if trial.task.is_minigrid:
+        options, steps, wrapper = minigrid, MINIGRID_STEPS, FlatObsWrapper
     envs = make_vec_env(trial.task.env, num_envs, trial.seed, wrapper_class=wrapper)
     if trial.task.is_minigrid and algorithm is not DQN:
         envs = VecNormalize(envs)
-    options = minigrid if trial.task.is_minigrid else cartpole
-    steps = CARTPOLE_STEPS.get(trial.agent, 100_000)
-    if trial.task.is_minigrid:
-        steps = 10**8
-        if algorithm is DQN:
-            options = {**options, "exploration_fraction": 0.1 * MINIGRID_STEPS / steps}
     model = algorithm(policy, envs, seed=trial.seed, device="cpu", **options)
     model.learn(steps, Report(trial))
     trial.finish()

@@ -1,7 +1,5 @@
 """Define the tasks, and `Trial`, which evaluates an agent and measures its CPU time."""
 
-import argparse
-import csv
 import dataclasses
 import json
 import math
@@ -9,7 +7,6 @@ import pathlib
 import sys
 import time
 
-import gymnasium
 import minigrid  # noqa: F401 - registers its environments
 import numpy as np
 
@@ -70,15 +67,9 @@ class Trial:
 
     @classmethod
     def from_command_line(cls):
-        """Return the trial that the arguments describe."""
-        parser = argparse.ArgumentParser()
-        parser.add_argument("task", choices=TASKS)
-        parser.add_argument("agent")
-        parser.add_argument("seed", type=int)
-        parser.add_argument("folder")
-        parser.add_argument("--seconds", type=float)
-        parser.add_argument("--first-step", type=int, default=FIRST_STEP)
-        return cls(**vars(parser.parse_args()))
+        """Return the trial of the arguments: task, agent, seed, folder, seconds, first step."""
+        task, agent, seed, folder, *limits = sys.argv[1:]
+        return cls(task, agent, int(seed), folder, *map(float, limits))
 
     def cpu_seconds(self):
         """Return the CPU seconds of this process without those of evaluations."""
@@ -94,7 +85,7 @@ class Trial:
                 and the next state; the first state is `None`.
             sample: the same with sampled actions, or `None`.
         """
-        seconds = self.cpu_seconds()
+        seconds = round(self.cpu_seconds(), 2)
         if step < self._next and seconds < self._seconds:
             return
         self._next = math.ceil(step * GROWTH)
@@ -134,42 +125,10 @@ class Trial:
     def finish(self):
         """Write the results, and end the process."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        columns = dict.fromkeys(column for row in self._rows for column in row)
-        with (self._folder / "metrics.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, columns)
-            writer.writeheader()
-            writer.writerows(self._rows)
-        last = self._rows[-1]
-        sampled = [r["cpu_seconds"] for r in self._rows if r.get("sampled_success", 0) >= SOLVED]
-        evaluation = {
-            "solved": last["success"] >= SOLVED,
-            "limit": self._seconds,
-            **{name: round(value, 3) for name, value in last.items()},
-            "sampled_solved_seconds": round(sampled[0], 3) if sampled else None,
-        }
+        last, lines = self._rows[-1], [map(str, row.values()) for row in self._rows]
+        text = "".join(",".join(line) + "\n" for line in [self._rows[0], *lines])
+        (self._folder / "metrics.csv").write_text(text)
+        solved = last["success"] >= SOLVED
+        evaluation = {"solved": solved, "limit": self._seconds, **last}
         (self._folder / "evaluation.json").write_text(json.dumps(evaluation))
         sys.exit()
-
-
-class ImageAndDirection(gymnasium.Wrapper):
-    """Flatten MiniGrid's image, divided by 10, append the direction, and keep some actions."""
-
-    def __init__(self, env, actions):
-        super().__init__(env)
-        self.actions = actions
-        self.action_space = gymnasium.spaces.Discrete(len(actions))
-        self.observation_space = gymnasium.spaces.Box(0, 1, (7 * 7 * 3 + 4,), np.float32)
-
-    def _flat(self, observation):
-        direction = np.eye(4, dtype=np.float32)[observation["direction"]]
-        return np.concatenate([observation["image"].ravel() / np.float32(10), direction])
-
-    def reset(self, **options):
-        """Begin an episode."""
-        observation, info = self.env.reset(**options)
-        return self._flat(observation), info
-
-    def step(self, action):
-        """Take one of the kept actions."""
-        observation, *rest = self.env.step(self.actions[action])
-        return self._flat(observation), *rest

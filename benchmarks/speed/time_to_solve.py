@@ -158,5 +158,5 @@ REPRODUCTION = TimeToSolve(
     trainings={f"{task}-{agent}": Race(task, agent) for task in TASKS for agent in agents_of(task)},
     tables={"table": table},
     figures={"success": figure},
-    curves=("cpu_seconds", "success"),
+    curves=("cpu_seconds", "success", "sampled_success"),
 )
