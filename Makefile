@@ -20,9 +20,9 @@ test-slow: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
-# Writes the pretrained models of the package from the runs of `make results`. The run of
-# KeyCorridor is not part of these; its command is below.
-MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder rrl_tf/pretrained
+# Replaces the pretrained models of the package, once all are made from the runs of `make results`.
+# The run of KeyCorridor is not part of these; its command is below.
+MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder pretrained
 LOOPS := In some rooms the greedy policy repeats the same actions without end. With 5 % of random actions this hardly ever happens.
 SMALL := Trained on 5 x 5 rooms only. For larger rooms, use the pretrained policy of that size.
 DIGITS := Takes white digits on black in the layout of MNIST, shifted by up to 6 pixels and rotated by up to 30 degrees. \
@@ -30,7 +30,7 @@ DIGITS := Takes white digits on black in the layout of MNIST, shifted by up to 6
 QUESTIONS := Takes four vectors of four numbers from -1 to 1 in the layout of rrl_tf.data.sample_nth_farthest. It was not \
 	trained on more vectors or on larger ones.
 HALLWAY := Trained for a hallway of this length, from every start position. Longer hallways were not tested.
-CORRIDOR := Trained for up to three rows of rooms of 3 x 3 cells, walls included. Larger environments were not tested. With most other seeds, training stopped before it solved the task.
+CORRIDOR := Trained for up to three rows of rooms of 3 x 3 cells, walls included. Larger environments were not tested.
 LOCKS := Trained on 8 x 8 levels with one to three boxes and up to two distractors of one box. It solves levels with one more box less often.
 TARGETS := Trained on 5 x 5 rooms only. It reaches target returns from 0.8 to 0.95. With a target of 0.7 or less, it never reaches the goal.
 pretrained: .venv/installed
@@ -55,6 +55,8 @@ pretrained: .venv/installed
 	    --description "Plays MiniGrid-DoorKey-5x5 for a given target return, trained on recorded episodes." --limits "$(TARGETS)"
 	$(MAKE_PRESET) --run runs/nth_farthest/fast-seed0 --name nth-farthest --command "python -m train_scripts.train_nth_farthest" \
 	    --description "Answers which of four vectors is the nth farthest from a given one, with a Relational Memory." --limits "$(QUESTIONS)"
+	set -e; for each in pretrained/*; do rm -r rrl_tf/$$each; mv $$each rrl_tf/pretrained/; done
+	rmdir pretrained
 
 # Tests the wheel in an empty environment, from another folder. Downloads TensorFlow unless pip has it.
 package:

@@ -93,10 +93,11 @@ class DQN:
         self._policy = agent.greedy_policy()  # compiled once
 
     def _make_network(self, config: Any, task: Task) -> tuple[Any, keras.Model]:
-        """Return the configuration with the default discount of the task, and a new network."""
-        if config.discount is None:
-            is_grid = fitting_network(task.preprocessor) == "grid"
-            config = dataclasses.replace(config, discount=0.95 if is_grid else 0.99)
+        """Return the configuration with the defaults of the task, and a new network."""
+        is_grid = fitting_network(task.preprocessor) == "grid"
+        defaults = {"discount": 0.95 if is_grid else 0.99, "n_step": 1 if is_grid else 3}
+        unset = [name for name in defaults if getattr(config, name) is None]
+        config = dataclasses.replace(config, **{name: defaults[name] for name in unset})
         return config, make_q_network(config, task)
 
     def learn(

@@ -34,7 +34,8 @@ def weights(agent):
 
 
 def test_learn_equals_the_training_function(trained, tmp_path):
-    settings = {"runs": str(tmp_path), "name": "by-hand", "seed": 5, "discount": 0.99, **TOY}
+    settings = {"runs": str(tmp_path), "name": "by-hand", "seed": 5, **TOY}
+    settings |= {"discount": 0.99, "n_step": 3}
     config = DQNConfig(env="CartPole-v1", steps=48, jit_compile=False, **settings)
     task = gymnasium_task("CartPole-v1", max_steps=12)
     keras.utils.set_random_seed(5)

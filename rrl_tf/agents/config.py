@@ -262,6 +262,9 @@ class DQNConfig(NetworkConfig, GymnasiumConfig, DoubleDQNConfig):
     runs: str = "runs/dqn"
     discount: float | None = None  # type: ignore[assignment]  # `DQN` replaces None
     """Discount factor; by default 0.95 for small grids except MiniGrid's, otherwise 0.99."""
+    n_step: int | None = None  # type: ignore[assignment]  # `DQN` replaces None
+    """Number of rewards in an n-step return before bootstrapping; by default 1 for small grids
+    except MiniGrid's, otherwise 3."""
     updates_per_step: float = 0.5
     epsilon_end: float = 0.05
     steps: int = 50_000

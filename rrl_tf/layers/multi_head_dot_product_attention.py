@@ -76,6 +76,11 @@ class MultiHeadDotProductAttention(EntityLayer):
         norm_initializer: initialiser of the gain of the norms.
         norm_epsilon: added to the variance in the norms; the default is that of PyTorch and Sonnet.
         seed: seed of the dropout.
+        query_chunk_size: compute the output for this number of queries at a time, and their
+            scores again for the gradient. The peak memory then grows linearly with N instead of
+            quadratically. Needs `score="dot"`, no dropout and a known N; has no effect if the
+            scores are returned. `None` computes all queries at once, which is faster for N below
+            about 1,000.
 
     Call arguments:
         inputs: entities `(B, N, F)`.
@@ -135,6 +140,7 @@ class MultiHeadDotProductAttention(EntityLayer):
         norm_initializer: Initializer = "ones",
         norm_epsilon: float = 1e-5,
         seed: int | None = None,
+        query_chunk_size: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -150,6 +156,12 @@ class MultiHeadDotProductAttention(EntityLayer):
         self.norm_initializer = keras.initializers.get(norm_initializer)
         self.norm_epsilon = number_from("norm_epsilon", norm_epsilon, 0)
         self.seed = optional_integer("seed", seed)
+        self.query_chunk_size = optional_positive_int("query_chunk_size", query_chunk_size)
+        if query_chunk_size is not None and (score != "dot" or dropout):
+            raise InvalidInput(
+                "`query_chunk_size` must be None unless score='dot' and dropout=0; received "
+                f"{query_chunk_size!r} with score={score!r} and dropout={dropout!r}"
+            )
 
     @property
     def fixed_entities(self) -> bool:
@@ -194,6 +206,11 @@ class MultiHeadDotProductAttention(EntityLayer):
                     "score='book_additive' and qkv_norm='joint' have weights for every entity, so "
                     f"the number of entities must be known; received the shape {tuple(shape)}"
                 )
+        if self.query_chunk_size is not None and inputs_shape[1] is None:
+            raise InvalidInput(
+                "the number of entities must be known for query_chunk_size="
+                f"{self.query_chunk_size}; received the shape {tuple(inputs_shape)}"
+            )
         if context_shape is not None and (
             self.score == "book_additive" or self.qkv_norm == "fused"
         ):
@@ -253,7 +270,10 @@ class MultiHeadDotProductAttention(EntityLayer):
         if entity is not None:
             query = query[:, :, entity : entity + 1]
             bias, allowed = rows_of_entity(bias, entity), rows_of_entity(allowed, entity)
-        output, attention = self._gather(query, key, value, allowed, training, bias)
+        if self.query_chunk_size is None or return_attention_scores:
+            output, attention = self._gather(query, key, value, allowed, training, bias)
+        else:
+            output = self._gather_in_chunks(query, key, value, allowed, bias)
         if self.output_projection is not None:
             output = dense_on_rows(self.output_projection, output)
         self._carry_mask(output, inputs, mask, entity)
@@ -291,6 +311,24 @@ class MultiHeadDotProductAttention(EntityLayer):
         heads = ops.transpose(heads, (0, 2, 1, 3))  # (B, H, N, D) -> (B, N, H, D)
         output = ops.reshape(heads, (-1, ops.shape(query)[2], self.num_heads * self.value_size))
         return output, attention
+
+    def _gather_in_chunks(self, query, key, value, allowed, bias):
+        """Return the output of `_gather`, computed for a few queries at a time."""
+        outputs = []
+        for start in range(0, query.shape[2], self.query_chunk_size):
+            rows = slice(start, start + self.query_chunk_size)
+            mask, *added = (
+                each if each is None or each.shape[2] == 1 else each[:, :, rows]
+                for each in (allowed, bias)
+            )
+
+            # Gradients pass through arguments only, and these must be tensors of numbers
+            def gather(query, key, value, bias=None, mask=mask):
+                return self._gather(query, key, value, mask, training=False, bias=bias)[0]
+
+            tensors = [ops.convert_to_tensor(each) for each in added if each is not None]
+            outputs.append(keras.remat(gather)(query[:, :, rows], key, value, *tensors))
+        return ops.concatenate(outputs, axis=1)
 
     def query_key_values(self, inputs: Tensor) -> Tensor:
         """Return each entity's queries, keys and values, `(..., N, H * (2 * key_size + D))`."""

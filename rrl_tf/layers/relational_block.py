@@ -32,6 +32,7 @@ _OF_THE_ATTENTION = (
     "norm_initializer",
     "norm_epsilon",
     "seed",
+    "query_chunk_size",
 )
 
 
@@ -68,6 +69,8 @@ class RelationalBlock(EntityLayer):
             scores, one for each head. `None` means that edges have no features.
         max_offset: largest offset in the table of a `RelativePositionBias`, for entities that are
             the cells of a grid. `None` means no such bias.
+        query_chunk_size: number of queries to compute at a time, for many entities; see
+            `MultiHeadDotProductAttention`.
 
     Call arguments:
         inputs: entities `(B, N, F)`.
@@ -122,6 +125,7 @@ class RelationalBlock(EntityLayer):
         seed: int | None = None,
         edge_size: int | None = None,
         max_offset: int | None = None,
+        query_chunk_size: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -137,6 +141,7 @@ class RelationalBlock(EntityLayer):
             norm_initializer=norm_initializer,
             norm_epsilon=norm_epsilon,
             seed=seed,
+            query_chunk_size=query_chunk_size,
             dtype=self.dtype_policy,
             name="attention",
         )
@@ -244,14 +249,15 @@ class RelationalBlock(EntityLayer):
     ) -> Tensor | tuple[Tensor, Tensor]:
         self._check_call(inputs, edges, grid, entity)
         is_adjacency = edges is not None and self.edge_size is None
-        x, scores = self.attention(
+        result = self.attention(
             inputs,
             mask=edge_mask(mask, edges, inputs, self.num_heads) if is_adjacency else mask,
             bias=self._biases(inputs, edges, grid),
             entity=entity,
             training=training,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
         )
+        x, scores = result if return_attention_scores else (result, None)
         for dense in self.dense_layers:
             x = dense_on_rows(dense, x)
         if self.residual:

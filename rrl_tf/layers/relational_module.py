@@ -117,15 +117,19 @@ class RelationalModule(EntityLayer):
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         x, attention = inputs, {}
         for i, block in enumerate(self.rounds, start=1):
-            x, attention[f"round_{i}"] = block(
+            result = block(
                 x,
                 mask=mask,
                 edges=edges,
                 grid=grid,
                 entity=entity if i == self.num_rounds else None,
                 training=training,
-                return_attention_scores=True,
+                return_attention_scores=return_attention_scores,
             )
+            if return_attention_scores:
+                x, attention[f"round_{i}"] = result
+            else:
+                x = result
         return (x, attention) if return_attention_scores else x
 
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:

@@ -253,6 +253,47 @@ def test_bias_of_minus_infinity_has_finite_gradients(dtype):
         assert np.isfinite(gradient.numpy()).all()
 
 
+@pytest.mark.parametrize("size", [1, 4, 6, 100])
+@pytest.mark.parametrize("rows", [1, 6])
+def test_chunks_of_queries_change_no_output(size, rows):
+    whole = randomised(MultiHeadDotProductAttention(2, 3, output_size=5), (None, 6, 3))
+    config = {**whole.get_config(), "query_chunk_size": size}
+    chunked = MultiHeadDotProductAttention.from_config(config)
+    chunked.build((None, 6, 3))
+    chunked.set_weights(whole.get_weights())
+    x = RNG.normal(size=(2, 6, 3)).astype("float32")
+    mask, bias = RNG.random((2, 1, rows, 6)) < 0.6, RNG.normal(size=(1, 2, rows, 6))
+    for pairs in ({}, {"mask": mask}, {"bias": bias}, {"mask": mask, "bias": bias}, {"entity": 4}):
+        np.testing.assert_allclose(array(chunked(x, **pairs)), array(whole(x, **pairs)), atol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_chunks_of_queries_change_no_update(masked):
+    x = RNG.normal(size=(4, 6, 3)).astype("float32")
+    mask = RNG.random((1, 1, 6, 6)) < 0.6 if masked else None
+    weights = []
+    for size in (None, 4):
+        entities = keras.Input((6, 3))
+        layer = MultiHeadDotProductAttention(2, 3, query_chunk_size=size)
+        model = keras.Model(entities, layer(entities, mask=mask))
+        model.set_weights(
+            [np.linspace(-1, 1, np.prod(w.shape)).reshape(w.shape) for w in model.weights]
+        )
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.fit(x, np.ones((4, 6, 6)), epochs=3, verbose=0)
+        weights.append(model.get_weights())
+    for chunked, whole in zip(*weights):
+        np.testing.assert_allclose(chunked, whole, atol=1e-5)
+
+
+def test_chunks_of_queries_have_limits():
+    for arguments in ({"score": "additive"}, {"dropout": 0.1}):
+        with pytest.raises(InvalidInput, match="`query_chunk_size` must be None unless"):
+            MultiHeadDotProductAttention(2, 3, query_chunk_size=2, **arguments)
+    with pytest.raises(InvalidInput, match="number of entities must be known"):
+        MultiHeadDotProductAttention(2, 3, query_chunk_size=2)(keras.Input((None, 3)))
+
+
 def test_dropout_acts_on_the_probabilities_in_training_only():
     layer = MultiHeadDotProductAttention(2, 3, dropout=0.5, seed=1)
     x = RNG.normal(size=(2, 6, 3)).astype("float32")

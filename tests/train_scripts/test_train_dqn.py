@@ -122,7 +122,8 @@ def test_run_trains_evaluates_and_exports(tmp_path, env, network):
     assert summary["step"] == 96
     assert 0 <= summary["eval/success"] <= 1
     assert ("eval/loops" in summary) == env.startswith("MiniGrid")
-    assert json.loads((run.folder.path / "config.json").read_text())["discount"] == 0.99
+    config = json.loads((run.folder.path / "config.json").read_text())
+    assert (config["discount"], config["n_step"]) == (0.99, 3)
     task = gymnasium_task(env)
     observations = np.stack([task.make_env().reset(seed=seed)[0] for seed in range(5)])
     policy = export_of(run)
@@ -137,7 +138,8 @@ def test_run_on_a_users_grid_environment(tmp_path, coin_grid):
     assert {path.name for path in run.folder.figures.iterdir()} == {"attention.png", "episode.gif"}
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
     assert {"eval/success", "eval/loops", "eval/return"} <= summary.keys()
-    assert json.loads((run.folder.path / "config.json").read_text())["discount"] == 0.95
+    config = json.loads((run.folder.path / "config.json").read_text())
+    assert (config["discount"], config["n_step"]) == (0.95, 1)
     policy = export_of(run)
     observation, _ = importlib.import_module("coins").CoinGrid().reset(seed=0)
     action, scores = policy.act(observation, return_attention_scores=True)
@@ -200,7 +202,7 @@ def test_test_env_is_evaluated(tmp_path):
             "'convolutional' takes grids .*`--network dense`",
         ),
         ("MiniGrid-Empty-5x5-v0", {"network": "atari"}, "'atari' takes larger grids; .*7, 7, 24"),
-        ("", {}, "--env is missing"),
+        ("", {}, "`env` must be an id such as CartPole-v1; received .*Use `--env`"),
         ("CartPole-v1", {"frames": 0}, "`frames` must be greater than 0"),
         ("CartPole-v1", {"actions": (5,)}, r"received \(5,\)"),
     ],
