@@ -53,8 +53,6 @@ class Race:
         Raises:
             InvalidInput: if a package is missing, or the process fails.
         """
-        if (runs / name / "evaluation.json").exists():
-            return
         agent = OURS.get(f"{self.task}-{self.agent}", self.agent)
         module = {"lstm-ppo": "lstm_ppo"}.get(agent, "sb3" if agent == self.agent else "ours")
         if module != "ours" and not all(map(importlib.util.find_spec, NEEDED)):
@@ -87,47 +85,34 @@ def agents_of(task):
 
 
 def table(results):
-    """Return a row for each agent on each task."""
+    """Return a row for each agent on each task that was measured."""
     rows = []
     for task in TASKS:
         ours = results.of(f"{task}-ours")
         for agent, label in agents_of(task).items():
             found = results.of(f"{task}-{agent}")
             if not found:
-                rows.append({"task": task, "agent": label, "solved": "not measured"})
                 continue
+            numbers = {key: [each[key] for each in found] for key in ("cpu_seconds", "step")}
+            speeds = np.divide(numbers["step"], numbers["cpu_seconds"])
+            bound = "" if all(each["solved"] for each in found) else "more than "
             row = {
                 "task": task,
                 "agent": label,
                 "solved": f"{sum(each['solved'] for each in found)} of {len(found)} seeds",
-                "CPU seconds": seconds(found),
-                "theirs / ours": "" if agent == "ours" else ratio(ours, found),
-                "environment steps": spread([each["step"] for each in found], ",.0f"),
-                "steps per CPU second": spread(
-                    [each["step"] / each["cpu_seconds"] for each in found], ",.0f"
-                ),
+                "CPU seconds": bound + spread(numbers["cpu_seconds"], ".0f"),
+                "environment steps": spread(numbers["step"], ",.0f"),
+                "steps per CPU second": spread(speeds, ",.0f"),
                 "greedy success": spread([100 * each["success"] for each in found], ".0f", " %"),
             }
-            sampled = [each.get("sampled_success") for each in found]
-            if None not in sampled:
-                row["with sampled actions"] = spread(100 * np.array(sampled), ".0f", " %")
+            if agent != "ours" and ours:
+                mean = np.mean([each["cpu_seconds"] for each in ours])
+                row["theirs / ours"] = f"{bound}{np.mean(numbers['cpu_seconds']) / mean:.1f}"
+            if "sampled_success" in found[0]:
+                sampled = [100 * each["sampled_success"] for each in found]
+                row["with sampled actions"] = spread(sampled, ".0f", " %")
             rows.append(row)
     return rows
-
-
-def seconds(found):
-    """Format the CPU seconds, with "more than" if a run ended at its limit."""
-    text = spread([each["cpu_seconds"] for each in found], ".0f")
-    return text if all(each["solved"] for each in found) else f"more than {text}"
-
-
-def ratio(ours, found):
-    """Format how many times the CPU time of ours the others needed, or "" if ours is missing."""
-    if not ours:
-        return ""
-    means = [np.mean([each["cpu_seconds"] for each in group]) for group in (found, ours)]
-    bound = "" if all(each["solved"] for each in found) else "more than "
-    return f"{bound}{means[0] / means[1]:.1f}"
 
 
 def figure(results):
