@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import numpy as np
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import NullFormatter, PercentFormatter, StrMethodFormatter
 
 from benchmarks.reproduction import Reproduction, spread
 from benchmarks.solving.trial import TASKS
@@ -85,15 +85,16 @@ def agents_of(task):
 
 
 def table(results):
-    """Return a row for each agent on each task that was measured."""
+    """Return a row for each measured agent, for each task on which ours was measured."""
     rows = []
     for task in TASKS:
         ours = results.of(f"{task}-ours")
         for agent, label in agents_of(task).items():
             found = results.of(f"{task}-{agent}")
-            if not found:
+            if not (ours and found):
                 continue
             numbers = {key: [each[key] for each in found] for key in ("cpu_seconds", "step")}
+            means = [np.mean([each["cpu_seconds"] for each in runs]) for runs in (found, ours)]
             speeds = np.divide(numbers["step"], numbers["cpu_seconds"])
             bound = "" if all(each["solved"] for each in found) else "more than "
             row = {
@@ -101,13 +102,11 @@ def table(results):
                 "agent": label,
                 "solved": f"{sum(each['solved'] for each in found)} of {len(found)} seeds",
                 "CPU seconds": bound + spread(numbers["cpu_seconds"], ".0f"),
+                "theirs / ours": "" if agent == "ours" else f"{bound}{means[0] / means[1]:.1f}",
                 "environment steps": spread(numbers["step"], ",.0f"),
                 "steps per CPU second": spread(speeds, ",.0f"),
                 "greedy success": spread([100 * each["success"] for each in found], ".0f", " %"),
             }
-            if agent != "ours" and ours:
-                mean = np.mean([each["cpu_seconds"] for each in ours])
-                row["theirs / ours"] = f"{bound}{np.mean(numbers['cpu_seconds']) / mean:.1f}"
             if "sampled_success" in found[0]:
                 sampled = [100 * each["sampled_success"] for each in found]
                 row["with sampled actions"] = spread(sampled, ".0f", " %")
@@ -124,6 +123,9 @@ def figure(results):
         axes.set_title(task, fontsize=style.LABEL_SIZE, color=style.TEXT)
         style.name_axes(axes, "CPU seconds", "greedy success")
         axes.set_xscale("log")
+        axes.set_xlim(3, max(each.seconds for each in TASKS.values()))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_ylim(-0.03, 1.03)
         for index, (agent, label) in enumerate(AGENTS.items()):
@@ -133,6 +135,7 @@ def figure(results):
                 points = [[float(row[c]) for c in ("cpu_seconds", "success")] for row in rows]
                 axes.plot(*np.transpose(points), color=style.colour(index), lw=1.3)
                 entries[label] = style.line(style.colour(index), lw=2)
+        axes.set_visible(bool(axes.lines))
     if entries:
         style.legend(drawing, entries)
     return drawing
