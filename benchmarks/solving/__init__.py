@@ -1,4 +1,4 @@
-"""Train one agent in a process of its own until it solves a task, and record its CPU time.
+"""Train one agent in a separate process until it solves a task, and record its CPU time.
 
 `benchmarks.speed.time_to_solve` starts these modules. All count CPU time from the start of the
 process, and evaluate in the same way:

@@ -9,6 +9,7 @@ import gc
 import logging
 import signal
 from collections.abc import Sequence
+from typing import Any
 
 from serving.playground.page import ROOT
 from serving.server.config_files import StartError
@@ -30,8 +31,8 @@ async def serve(flags: Flags, arguments: Sequence[str]) -> tuple[int, bool]:
         (exit code, whether all threads have ended).
     """
     stop = asyncio.Event()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(kind, stop.set)
     if flags.process_of:
         directory, _, index = flags.process_of.rpartition(":")
         place = (directory, int(index), flags.num_processes)
@@ -39,7 +40,7 @@ async def serve(flags: Flags, arguments: Sequence[str]) -> tuple[int, bool]:
     if flags.num_processes == 1:
         return 0, await _serve_one(flags, (None, 0, 1), (stop.wait,))
     with contextlib.ExitStack() as ports:
-        chosen = {}
+        chosen: dict[str, Any] = {}
         for name in ("port", "rest_api_port"):
             number = getattr(flags, name)
             if number or (name == "port" and not flags.grpc_socket_path):
