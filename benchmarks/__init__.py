@@ -3,7 +3,7 @@
 `python -m benchmarks` lists all benchmarks and runs the one that is named.
 """
 
-from rrl_tf._tf_logging import interrupt_quietly, load_tensorflow
+from rrl_tf._tf_logging import interrupt_quietly, quiet_tensorflow
 
 interrupt_quietly()
-load_tensorflow()
+quiet_tensorflow()

@@ -62,16 +62,16 @@ def run(name):
         if error.name != "torch":
             raise
         command_line.fail(f"{name} needs PyTorch: pip install torch==2.13.0")
-    if name.startswith("speed/"):
-
-        def main(config):
-            measure.use_one_thread()
-            module.main(config).write(name, config)
-    else:
+    if hasattr(module, "REPRODUCTION"):
 
         def main(config):
             module.REPRODUCTION.main(config)
             pages.fill()
+    else:
+
+        def main(config):
+            measure.use_one_thread()
+            module.main(config).write(name, config)
 
     config_class = module.Config if hasattr(module, "Config") else module.REPRODUCTION.config_class
     command_line.run(main, config_class, prog=sys.argv[0], description=module.__doc__)

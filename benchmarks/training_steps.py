@@ -12,7 +12,8 @@ from benchmarks.untrained import double_dqn as make_double_dqn
 from rrl_tf.data.nth_farthest import sample_nth_farthest as make_questions
 from rrl_tf.envs import SeededVectorEnv
 from rrl_tf.models import DecisionTransformer
-from rrl_tf.offline.decision_transformer import DecisionTransformerConfig, compile_network
+from rrl_tf.offline.config import DecisionTransformerConfig
+from rrl_tf.offline.decision_transformer import compile_network
 from rrl_tf.training.fit import train_step
 from train_scripts import train_doorkey, train_mnist, train_nth_farthest, train_text
 

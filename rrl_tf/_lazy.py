@@ -11,7 +11,8 @@ def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str],
     """Return a module-level `__getattr__` that imports public names on first access.
 
     A package that uses it imports quickly. For example, code that reads episodes does not import
-    TensorFlow, and code that uses one environment does not import the others.
+    TensorFlow, and code that uses one environment does not import the others. The modules are
+    attributes, too.
 
     Args:
         package: the `__name__` of the package.
@@ -27,6 +28,8 @@ def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str],
     def __getattr__(name: str) -> Any:
         if name in home:
             return getattr(importlib.import_module(f"{package}.{home[name]}"), name)
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return __getattr__

@@ -17,10 +17,10 @@ from typing import Literal
 
 import gymnasium
 
+import rrl_tf
 from rrl_tf._arguments import one_of
 from rrl_tf.envs.doorkey import doorkey_spec
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export import load_policy
 from rrl_tf.offline import RECIPES, DensePolicy, Player, record_episodes
 from rrl_tf.offline.recipes import name_with_digest
 from rrl_tf.offline.recording import Policy, check_dataset_id
@@ -152,7 +152,7 @@ def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
     folder = pathlib.Path(name)
     if folder.is_dir():
         graph_and_weights = (*folder.rglob("saved_model.pb"), *sorted(folder.rglob("variables/*")))
-        return name_with_digest(name, graph_and_weights), lambda: load_policy(name).act
+        return name_with_digest(name, graph_and_weights), lambda: rrl_tf.load_policy(name).act
     raise InvalidInput(
         "a policy must be random, agent, the folder of an export, or the .npz file of a dense "
         f"policy; received {name!r}"
@@ -165,7 +165,7 @@ def trained_agent(seed: int) -> Policy:
     exports = training.path / "export"
     if not exports.exists():
         exports = train_doorkey.main(training)[0].folder.export
-    return load_policy(exports).act
+    return rrl_tf.load_policy(exports).act
 
 
 if __name__ == "__main__":

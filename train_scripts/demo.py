@@ -13,9 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rrl_tf.agents.evaluation import evaluate
 from rrl_tf.envs import Task
-from rrl_tf.export import load_policy, newest_version
 from rrl_tf.training.config import require_positive
 from serving.client import connect
 from serving.local import served, server_command
@@ -39,6 +37,8 @@ class Config:
 
 def main(config: Config) -> None:
     """Train a relational agent on DoorKey, draw its attention, serve it, and play with it."""
+    from rrl_tf.export import load_policy, newest_version
+
     training = dataclasses.replace(train_doorkey.QUICK, name="demo", seed=config.seed)
     if config.retrain:
         shutil.rmtree(training.path, ignore_errors=True)
@@ -67,6 +67,8 @@ def play_through(
     Raises:
         RuntimeError: if an action differs.
     """
+
+    from rrl_tf.agents.evaluation import evaluate
 
     def act(observations):
         actions, expected = client.act(observations), local_act(observations)

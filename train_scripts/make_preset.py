@@ -13,12 +13,8 @@ import pathlib
 from typing import Any
 
 import gymnasium
-import keras
 
-import rrl_tf.envs
-import rrl_tf.models  # noqa: F401 - Keras finds the classes of stored networks
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export import newest_version
 from rrl_tf.pretrained import POLICY
 from rrl_tf.training import RunConfig
 from train_scripts import command_line
@@ -105,6 +101,11 @@ class Config:
 
 def main(config: Config) -> pathlib.Path:
     """Package a finished run as a pretrained model."""
+    import keras
+
+    import rrl_tf.models  # noqa: F401 - Keras finds the classes of stored networks
+    from rrl_tf.export import newest_version
+
     run = pathlib.Path(config.run)
     settings, outcome = read(run / "config.json"), read(run / "evaluation.json")
     checkpoint = max((run / "checkpoints").glob("*/model.keras"))

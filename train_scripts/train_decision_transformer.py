@@ -12,18 +12,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from rrl_tf import offline, training
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline import OfflineData, agent_config, load_episodes
-from rrl_tf.offline.decision_transformer import train_decision_transformer
-from rrl_tf.offline.fine_tuning import FineTuningConfig, fine_tune
+from rrl_tf.offline import config as configs
 from rrl_tf.training.config import MUTABLE, require_not_negative
-from rrl_tf.training.devices import make_replicas
-from rrl_tf.training.run import Run
 from train_scripts import collect_dataset, command_line
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(agent_config.OfflineAgentConfig):
+class Config(configs.OfflineAgentConfig):
     """Set the hyper-parameters of the training, the data and the network."""
 
     preset: str = "doorkey"
@@ -69,7 +66,7 @@ RECORDED = {
 
 # Random episodes are the longest, so most steps of DoorKey's data are random.
 DOORKEY = Config(sampling="episodes", targets=(0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95))
-FAST = Config(**vars(agent_config.FAST))
+FAST = Config(**vars(configs.FAST))
 PENDULUM = dataclasses.replace(
     FAST,
     preset="pendulum",
@@ -179,18 +176,18 @@ def preset_of(data: str) -> str:
     return data if data in PRESETS else "fast"
 
 
-def main(config: Config) -> Run:
+def main(config: Config) -> training.Run:
     """Train a Decision Transformer on recorded episodes. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
+    replicas = training.make_replicas(config, config.batch_size)
     data = load(config)
     if config.fine_tune and data.make_env is None:
         raise InvalidInput(f"fine_tune needs data with an environment; received {data.name}")
     preset = PRESETS.get(config.preset, config)
-    config, scaling, network = agent_config.prepare(config, data, preset)
-    run = train_decision_transformer(data, network, scaling, config, replicas)
+    config, scaling, network = offline.networks.prepare(config, data, preset)
+    run = offline.train_decision_transformer(data, network, scaling, config, replicas)
     if not config.fine_tune:
         return run
-    online = FineTuningConfig(
+    online = configs.FineTuningConfig(
         seed=config.seed,
         name=f"{config.name or config.default_name}-fine-tuned",
         runs=config.runs,
@@ -198,10 +195,10 @@ def main(config: Config) -> Run:
         steps=config.fine_tune,
         exploration=config.exploration,
     )
-    return fine_tune(data, network, scaling, config, online)
+    return offline.fine_tune(data, network, scaling, config, online)
 
 
-def load(config: Config) -> OfflineData:
+def load(config: Config) -> offline.OfflineData:
     """Load the data; `doorkey`, `pendulum` and `cartpole` are recorded first."""
     source = config.data
     if not source:
@@ -215,7 +212,7 @@ def load(config: Config) -> OfflineData:
         )
     if source in RECORDED:
         source = f"minari:{collect_dataset.main(RECORDED[source])}"
-    return load_episodes(source)
+    return offline.load_episodes(source)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,17 @@ python -m train_scripts.train_graphs --preset without-edges  # every node attend
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
-from keras import ops
-from matplotlib.figure import Figure
 
-from rrl_tf import viz
-from rrl_tf.data.graphs import Graphs, RandomGraphs, connected, random_graphs
-from rrl_tf.layers import RelationalBlock, RelationalModule
-from rrl_tf.training import FitRun, LogFigures, compile_classifier, make_replicas
+from rrl_tf import data, training, viz
 from rrl_tf.training.config import SupervisedConfig, require_positive
 from train_scripts import command_line
+
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
+    from matplotlib.figure import Figure
 
 TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
 """Seeds of the graphs for evaluation; training never draws these graphs."""
@@ -71,14 +70,16 @@ ABOUT = {
 }
 
 
-def main(config: Config) -> FitRun:
+def main(config: Config) -> training.FitRun:
     """Train message passing on small graphs. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
+    import keras
+
+    replicas = training.make_replicas(config, config.batch_size)
     keras.utils.set_random_seed(config.seed)
-    data = RandomGraphs(
+    batches = data.RandomGraphs(
         config.batch_size, config.log_every, config.num_nodes, config.neighbors, config.seed
     )
-    run = FitRun(
+    run = training.FitRun(
         config,
         make_model(config),
         steps=config.steps,
@@ -87,7 +88,7 @@ def main(config: Config) -> FitRun:
         replicas=replicas,
     )
     if not run.is_finished():
-        data.epoch = run.step // config.log_every
+        batches.epoch = run.step // config.log_every
         larger = make_network(config, 2 * config.num_rounds)
         count = -(-config.test_graphs // 4)
         small, large = (draw_graphs(config, times, count, VALIDATION_SEED) for times in (1, 2))
@@ -100,7 +101,8 @@ def main(config: Config) -> FitRun:
         def draw(model):
             return attention_figures(model, large, config)
 
-        run.fit(data, measure=measure, callbacks=[LogFigures(run.log, draw, config.draw_every)])
+        figures = training.LogFigures(run.log, draw, config.draw_every)
+        run.fit(batches, measure=measure, callbacks=[figures])
         run.by_chief(finish, run)
     return run
 
@@ -111,6 +113,10 @@ def make_network(config: Config, num_rounds: int) -> keras.Model:
     N can be any number. The rounds share their weights, so the weights fit a network of any number
     of rounds.
     """
+    import keras
+
+    from rrl_tf.layers import RelationalBlock, RelationalModule
+
     nodes = keras.Input((None, 2), name="nodes")
     edges = keras.Input((None, None), dtype="bool", name="edges")
     block = RelationalBlock(
@@ -127,17 +133,19 @@ def make_network(config: Config, num_rounds: int) -> keras.Model:
 
 def make_model(config: Config) -> keras.Model:
     """Return a compiled network with new weights."""
-    return compile_classifier(make_network(config, config.num_rounds), config)
+    return training.compile_classifier(make_network(config, config.num_rounds), config)
 
 
-def draw_graphs(config: Config, times: int, count: int, seed: int) -> Graphs:
+def draw_graphs(config: Config, times: int, count: int, seed: int) -> data.Graphs:
     """Return random graphs `times` as large as those in training."""
-    return random_graphs(count, times * config.num_nodes, config.neighbors, seed)
+    return data.random_graphs(count, times * config.num_nodes, config.neighbors, seed)
 
 
-def is_right(model: keras.Model, graphs: Graphs) -> np.ndarray:
+def is_right(model: keras.Model, graphs: data.Graphs) -> np.ndarray:
     """Return a mask `(M, N)` of the nodes that the model classifies correctly."""
-    inputs, targets = connected(graphs)
+    from keras import ops
+
+    inputs, targets = data.connected(graphs)
     # `predict` would trace a graph for every network and size, and TensorFlow would warn.
     logits = [
         model({name: values[i : i + 250] for name, values in inputs.items()})
@@ -147,12 +155,14 @@ def is_right(model: keras.Model, graphs: Graphs) -> np.ndarray:
 
 
 def trace_rounds(
-    model: keras.Model, graph: Graphs, edges: bool, num_rounds: int
+    model: keras.Model, graph: data.Graphs, edges: bool, num_rounds: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return, for each round, the attention `(H, N, N)` on one graph and the nodes' answers.
 
     An answer is the probability that the node is connected to the marked node, `(N,)`.
     """
+    from keras import ops
+
     block, head = model.get_layer("rounds").block, model.get_layer("head")
     x, rounds = model.get_layer("node")(graph.nodes), []
     for _ in range(num_rounds):
@@ -162,10 +172,10 @@ def trace_rounds(
     return rounds
 
 
-def attention_figures(model: keras.Model, graphs: Graphs, config: Config) -> dict[str, Figure]:
+def attention_figures(model: keras.Model, graphs: data.Graphs, config: Config) -> dict[str, Figure]:
     """Draw some rounds on the graph whose longest path is nearest to eight edges."""
     shown = int(np.abs(graphs.distances.max(axis=-1) - 8).argmin())
-    graph = Graphs(*(each[shown : shown + 1] for each in graphs))
+    graph = data.Graphs(*(each[shown : shown + 1] for each in graphs))
     rounds = trace_rounds(model, graph, config.edges, 2 * config.num_rounds)
     numbers = sorted({number for number in (1, 2, 4, 8) if number < len(rounds)} | {len(rounds)})
     figure = viz.graph_attention_figure(
@@ -177,14 +187,14 @@ def attention_figures(model: keras.Model, graphs: Graphs, config: Config) -> dic
     return {"attention": figure}
 
 
-def floor(graphs: Graphs) -> float:
+def floor(graphs: data.Graphs) -> float:
     """Return the accuracy of the best guess without the edges.
 
     This guess is "connected" for the marked node, and the more frequent answer for all others.
 
     Example:
         >>> edges = np.zeros((1, 4, 4), bool)
-        >>> floor(Graphs(np.eye(2)[[[0, 1, 1, 1]]], edges, np.array([[0, 1, -1, -1]])))
+        >>> floor(data.Graphs(np.eye(2)[[[0, 1, 1, 1]]], edges, np.array([[0, 1, -1, -1]])))
         0.75
     """
     others = (graphs.distances >= 0)[graphs.distances != 0]
@@ -192,7 +202,7 @@ def floor(graphs: Graphs) -> float:
     return float(right / graphs.distances.size)
 
 
-def finish(run: FitRun) -> None:
+def finish(run: training.FitRun) -> None:
     """Test and draw the trained model."""
     config, model = run.config, run.model
     larger = make_network(config, 2 * config.num_rounds)

@@ -10,43 +10,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import keras
 import numpy as np
-from keras import ops
-from matplotlib.figure import Figure
 
-from rrl_tf import viz
-from rrl_tf.data.mnist import Split, batches, load_mnist, preprocessed
-from rrl_tf.data.perturb import Perturbation, clean
+from rrl_tf import data, training, viz
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export import export_classifier
-from rrl_tf.models import (
-    ConvolutionalClassifier,
-    MLPClassifier,
-    PatchAttentionClassifier,
-    RelationalClassifier,
-)
-from rrl_tf.training import (
-    EarlyStop,
-    FitRun,
-    LogFigures,
-    checksum,
-    compile_classifier,
-    make_replicas,
-)
 from rrl_tf.training.config import MUTABLE, SupervisedConfig, require_not_negative, require_positive
 from train_scripts import command_line
 
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
+    from matplotlib.figure import Figure
+
 IMAGE_SHAPE = (28, 28, 1)
-MODELS: dict[str, Any] = {
-    "relational": RelationalClassifier,
-    "convolutional": ConvolutionalClassifier,
-    "patch_attention": PatchAttentionClassifier,
-    "mlp": MLPClassifier,
+MODELS = {
+    "relational": "RelationalClassifier",
+    "convolutional": "ConvolutionalClassifier",
+    "patch_attention": "PatchAttentionClassifier",
+    "mlp": "MLPClassifier",
 }
-ATTENDING = RelationalClassifier, PatchAttentionClassifier
+"""Value of `model` -> class in `rrl_tf.models`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,48 +110,54 @@ ABOUT = {
 }
 
 
-def main(config: Config) -> FitRun:
+def main(config: Config) -> training.FitRun:
     """Train a classifier of MNIST digits. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
-    splits = load_mnist(config.data)
-    training, validation = held_out(splits["train"], config.held_out)
-    if config.batch_size > len(training.labels):
+    import keras
+
+    replicas = training.make_replicas(config, config.batch_size)
+    splits = data.load_mnist(config.data)
+    learned, validation = held_out(splits["train"], config.held_out)
+    if config.batch_size > len(learned.labels):
         raise InvalidInput(
-            f"batch_size must be at most the {len(training.labels):,} images to train on; "
+            f"batch_size must be at most the {len(learned.labels):,} images to train on; "
             f"received {config.batch_size}"
         )
     keras.utils.set_random_seed(config.seed)
-    run = FitRun(
+    run = training.FitRun(
         config,
         make_model(config),
         steps=config.steps,
         steps_per_epoch=config.log_every,
         checkpoint_every=config.checkpoint_every,
-        identity={"data_checksum": checksum(*splits["train"])},
-        stop=EarlyStop("eval/accuracy", config.patience, mode="max"),
+        identity={"data_checksum": training.checksum(*splits["train"])},
+        stop=training.EarlyStop("eval/accuracy", config.patience, mode="max"),
         replicas=replicas,
     )
     if not run.is_finished():
         perturb = perturbations(config)["perturbed" if config.perturbed else "clean"]
         size, replacement = config.batch_size, config.replacement
-        shown = one_of_each(*preprocessed(splits["test"], perturb, config.test_seed))
+        shown = one_of_each(*data.preprocessed(splits["test"], perturb, config.test_seed))
         run.fit(
-            batches(training, size, perturb, config.seed, run.step, replacement),
-            validation_data=preprocessed(validation, perturb, config.test_seed),
+            data.batches(learned, size, perturb, config.seed, run.step, replacement),
+            validation_data=data.preprocessed(validation, perturb, config.test_seed),
             validation_batch_size=250,
             callbacks=[
-                LogFigures(run.log, lambda m: attention_figures(m, *shown), config.draw_every)
+                training.LogFigures(
+                    run.log, lambda m: attention_figures(m, *shown), config.draw_every
+                )
             ],
         )
         run.by_chief(finish, run, splits["test"])
     return run
 
 
-def finish(run: FitRun, test: Split) -> None:
+def finish(run: training.FitRun, test: data.Split) -> None:
     """Test, draw and export the trained model."""
+    from rrl_tf.export import export_classifier
+
     config, model = run.config, run.model
     inputs = {
-        name: preprocessed(test, perturb, config.test_seed)[0]
+        name: data.preprocessed(test, perturb, config.test_seed)[0]
         for name, perturb in perturbations(config).items()
     }
     logits = {name: model.predict(x, batch_size=250, verbose=0) for name, x in inputs.items()}
@@ -184,7 +174,7 @@ def finish(run: FitRun, test: Split) -> None:
     version = export_classifier(
         run.folder.export,
         model,
-        clean,
+        data.clean,
         IMAGE_SHAPE[:2],
         {"data": "MNIST", "class_names": [str(digit) for digit in range(10)], "scores": summary},
     )
@@ -200,18 +190,21 @@ def finish(run: FitRun, test: Split) -> None:
 
 def make_model(config: Config) -> keras.Model:
     """Return a compiled classifier with new weights."""
-    model = MODELS[config.model].from_preset(config.network, dtype=config.dtype)
+    from rrl_tf import models
+
+    model_class = getattr(models, MODELS[config.model])
+    model = model_class.from_preset(config.network, dtype=config.dtype)
     model.build((None, *IMAGE_SHAPE))
-    return compile_classifier(model, config)
+    return training.compile_classifier(model, config)
 
 
 def perturbations(config: Config) -> dict[str, Callable[..., Any]]:
     """Return the functions of (images, seed) with which every model is tested."""
-    perturbed = Perturbation(config.shift, config.rotation, config.spots)
-    return {"perturbed": perturbed, "clean": clean}
+    perturbed = data.Perturbation(config.shift, config.rotation, config.spots)
+    return {"perturbed": perturbed, "clean": data.clean}
 
 
-def held_out(split: Split, count: int) -> list[Split]:
+def held_out(split: data.Split, count: int) -> list[data.Split]:
     """Return the images to train on and `count` others, which are the same for every seed."""
     if count >= len(split.labels):
         raise InvalidInput(
@@ -220,7 +213,7 @@ def held_out(split: Split, count: int) -> list[Split]:
         )
     order = np.random.default_rng(0).permutation(len(split.labels))
     parts = np.sort(order[count:]), np.sort(order[:count])
-    return [Split(split.images[part], split.labels[part]) for part in parts]
+    return [data.Split(split.images[part], split.labels[part]) for part in parts]
 
 
 def one_of_each(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -232,7 +225,11 @@ def one_of_each(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.
 
 def attention_figures(model: keras.Model, images: Any, labels: np.ndarray) -> dict[str, Figure]:
     """Draw images `(M, height, width, 1)` with the model's answers and its attention, if any."""
-    if not isinstance(model, ATTENDING):
+    from keras import ops
+
+    from rrl_tf.models import PatchAttentionClassifier, RelationalClassifier
+
+    if not isinstance(model, (RelationalClassifier, PatchAttentionClassifier)):
         return {}
     logits, scores = model(images, return_attention_scores=True)
     maps = {

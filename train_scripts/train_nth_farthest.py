@@ -9,19 +9,18 @@ python -m train_scripts.train_nth_farthest --preset paper      # eight vectors o
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
 
-import keras
 import numpy as np
-from matplotlib.figure import Figure
 
-from rrl_tf import viz
-from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest_floors, sample_nth_farthest
-from rrl_tf.export import export_classifier
-from rrl_tf.models import MemorySequenceClassifier
-from rrl_tf.training import FitRun, LogFigures, MetricsLog, compile_classifier, make_replicas
+from rrl_tf import data, training, viz
 from rrl_tf.training.config import SupervisedConfig, require_fraction, require_positive
 from train_scripts import command_line
+
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
+    from matplotlib.figure import Figure
 
 EVALUATION_SEED = 2**32 - 1
 """Seed of the questions for evaluation; training never draws these questions."""
@@ -110,13 +109,15 @@ CORES = {"": "a Relational Memory", "-lstm": "an LSTM", "-transformer": "a causa
 ABOUT = {f"{size}{core}": f"{CORES[core]} on {SIZES[size]}" for size in SIZES for core in CORES}
 
 
-def main(config: Config) -> FitRun:
+def main(config: Config) -> training.FitRun:
     """Train a memory on the Nth farthest task. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
+    import keras
+
+    replicas = training.make_replicas(config, config.batch_size)
     questions = evaluation_questions(config)
-    data = training_questions(config)
+    batches = training_questions(config)
     keras.utils.set_random_seed(config.seed)
-    run = FitRun(
+    run = training.FitRun(
         config,
         make_model(config, questions[0].shape),
         steps=config.steps,
@@ -125,51 +126,52 @@ def main(config: Config) -> FitRun:
         replicas=replicas,
     )
     if not run.is_finished():
-        data.epoch = run.step // config.log_every
+        batches.epoch = run.step // config.log_every
+
+        def raise_stage(*_):
+            batches.stage = current_stage(run.log.rows, batches, config)
+
+        raise_stage()
         run.fit(
-            data,
+            batches,
             validation_data=questions,
             validation_batch_size=2000,
             validation_freq=max(1, config.checkpoint_every // config.log_every),
             callbacks=[
-                RaiseStage(run.log, data, config),
-                LogFigures(run.log, lambda m: attention_figures(m, config), config.draw_every),
+                keras.callbacks.LambdaCallback(on_epoch_end=raise_stage),
+                training.LogFigures(
+                    run.log, lambda m: attention_figures(m, config), config.draw_every
+                ),
             ],
         )
         run.by_chief(finish, run, questions)
     return run
 
 
-class RaiseStage(keras.callbacks.Callback):
-    """Move to the next stage of the curriculum when the log shows that the current stage is passed.
+def current_stage(
+    log: Iterable[Mapping[str, float]], questions: data.NthFarthest, config: Config
+) -> int:
+    """Return the first stage of the curriculum that the rows of the log have not passed.
 
-    The callback always reads the whole log, so a resumed run continues at the stage of the
-    interrupted run.
+    It depends on the whole log, so a resumed run continues at the stage of the interrupted run.
     """
-
-    def __init__(self, log: MetricsLog, data: NthFarthest, config: Config) -> None:
-        super().__init__()
-        self._log, self._data, self._config = log, data, config
-        self.on_epoch_end(0)
-
-    def on_epoch_end(self, epoch, logs=None):
-        stage = rows = 0
-        for row in self._log.rows:
-            rows += 1
-            vectors, _, ranks = self._data.stages[stage]
-            vectors = vectors or self._data.num_vectors
-            # The accuracy of a model that knows that the last rank is vector m, and guesses
-            # otherwise. If the last rank is not sampled, the answer is not m.
-            floor = 2 / vectors if ranks in (None, vectors) else 1 / (vectors - 1)
-            passed = row["train/accuracy"] >= floor + self._config.stage_passed * (1 - floor)
-            if passed or rows == self._config.stage_rows:
-                stage, rows = min(stage + 1, len(self._data.stages) - 1), 0
-        self._data.stage = stage
+    stage = rows = 0
+    for row in log:
+        rows += 1
+        vectors, _, ranks = questions.stages[stage]
+        vectors = vectors or questions.num_vectors
+        # The accuracy of a model that knows that the last rank is vector m, and guesses
+        # otherwise. If the last rank is not sampled, the answer is not m.
+        floor = 2 / vectors if ranks in (None, vectors) else 1 / (vectors - 1)
+        passed = row["train/accuracy"] >= floor + config.stage_passed * (1 - floor)
+        if passed or rows == config.stage_rows:
+            stage, rows = min(stage + 1, len(questions.stages) - 1), 0
+    return stage
 
 
-def training_questions(config: Config) -> NthFarthest:
+def training_questions(config: Config) -> data.NthFarthest:
     """Return fresh questions of the stages and then of the whole task."""
-    return NthFarthest(
+    return data.NthFarthest(
         config.batch_size,
         config.log_every,
         config.num_vectors,
@@ -182,7 +184,7 @@ def training_questions(config: Config) -> NthFarthest:
 
 def evaluation_questions(config: Config, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return questions of the whole task and their answers."""
-    return sample_nth_farthest(
+    return data.sample_nth_farthest(
         count or config.evaluation_questions,
         config.num_vectors,
         config.dimension,
@@ -193,19 +195,23 @@ def evaluation_questions(config: Config, count: int | None = None) -> tuple[np.n
 
 def make_model(config: Config, shape: tuple[int, ...]) -> keras.Model:
     """Return a compiled classifier with new weights."""
+    from rrl_tf.models import MemorySequenceClassifier
+
     model = MemorySequenceClassifier.from_preset(
         config.network, num_classes=config.num_vectors, dtype=config.dtype
     )
     model.build((None, *shape[1:]))
-    return compile_classifier(model, config)
+    return training.compile_classifier(model, config)
 
 
-def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
+def finish(run: training.FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
     """Evaluate, draw and export the trained model."""
+    from rrl_tf.export import export_classifier
+
     config, model = run.config, run.model
     sequences, answers = questions
     right = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1) == answers
-    floors = nth_farthest_floors(config.num_vectors, config.dimension)
+    floors = data.nth_farthest_floors(config.num_vectors, config.dimension)
     first = config.dimension + config.num_vectors * (1 if config.order == "paper" else 2)
     ranks = sequences[:, 0, first : first + config.num_vectors].argmax(-1)
     summary = {
@@ -247,13 +253,13 @@ def attention_figures(model: keras.Model, config: Config) -> dict[str, Figure]:
 
     The attention of a memory is drawn for each vector, that of a transformer for each block.
     """
+    from keras import ops
+
     (sequence, *_), (answer, *_) = evaluation_questions(config, 1)
     _, attention = model(sequence[None], return_attention_scores=True)
     if not attention:
         return {}
-    blocks = [
-        keras.ops.convert_to_numpy(keras.ops.cast(v, "float32"))[0] for v in attention.values()
-    ]
+    blocks = [ops.convert_to_numpy(ops.cast(v, "float32"))[0] for v in attention.values()]
     vectors = vector_names(config, sequence, answer)
     if model.core == "transformer":
         names = [f"block {i}" for i in range(1, len(blocks) + 1)]

@@ -9,38 +9,22 @@ from __future__ import annotations
 import dataclasses
 import math
 import textwrap
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import keras
 import numpy as np
-from matplotlib.figure import Figure
 
-from rrl_tf import viz
-from rrl_tf.data.sort_of_clevr import (
-    ANSWERS,
-    IMAGE_SIZE,
-    QUESTION_SIZE,
-    TEXTS,
-    Pictures,
-    SortOfClevr,
-    examples,
-    ink,
-    kinds_of,
-    question_text,
-    sample_sort_of_clevr,
-)
-from rrl_tf.export import export_vqa
-from rrl_tf.models import ConvolutionalVQA, RelationalVQA
-from rrl_tf.training import FitRun, LogFigures, compile_classifier, make_replicas
+from rrl_tf import data, training, viz
 from rrl_tf.training.config import SupervisedConfig, require_positive
 from train_scripts import command_line
 
-IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
+    from matplotlib.figure import Figure
+
 TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
 """Seeds of the pictures for evaluation; training never draws these pictures."""
 TITLE_WIDTH = 20
 """Number of characters that fit above a picture."""
-MODELS: dict[str, Any] = {"relational": RelationalVQA, "convolutional": ConvolutionalVQA}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +71,13 @@ ABOUT = {
 }
 
 
-def main(config: Config) -> FitRun:
+def main(config: Config) -> training.FitRun:
     """Train a model to answer questions about pictures. Repeat the command to resume the run."""
-    replicas = make_replicas(config, config.batch_size)
+    import keras
+
+    replicas = training.make_replicas(config, config.batch_size)
     keras.utils.set_random_seed(config.seed)
-    run = FitRun(
+    run = training.FitRun(
         config,
         make_model(config),
         steps=config.steps,
@@ -100,9 +86,9 @@ def main(config: Config) -> FitRun:
         replicas=replicas,
     )
     if not run.is_finished():
-        validation = sample_sort_of_clevr(config.validation_pictures, seed=VALIDATION_SEED)
+        validation = data.sample_sort_of_clevr(config.validation_pictures, seed=VALIDATION_SEED)
         run.fit(
-            SortOfClevr(
+            data.SortOfClevr(
                 config.batch_size,
                 config.log_every,
                 config.questions_each,
@@ -111,7 +97,9 @@ def main(config: Config) -> FitRun:
             ),
             measure=lambda step: accuracies("eval", is_right(run.model, validation), validation),
             callbacks=[
-                LogFigures(run.log, lambda m: attention_figures(m, validation), config.draw_every)
+                training.LogFigures(
+                    run.log, lambda m: attention_figures(m, validation), config.draw_every
+                )
             ],
         )
         run.by_chief(finish, run)
@@ -120,47 +108,58 @@ def main(config: Config) -> FitRun:
 
 def make_model(config: Config) -> keras.Model:
     """Return a compiled model with new weights."""
-    model = MODELS[config.model].from_preset(config.network, dtype=config.dtype)
-    model.build({"images": (None, *IMAGE_SHAPE), "questions": (None, None, QUESTION_SIZE)})
-    return compile_classifier(model, config)
+    from rrl_tf.models import ConvolutionalVQA, RelationalVQA
+
+    model_class = RelationalVQA if config.model == "relational" else ConvolutionalVQA
+    model = model_class.from_preset(config.network, dtype=config.dtype)
+    pictures = data.sort_of_clevr
+    model.build(
+        {
+            "images": (None, *pictures.IMAGE_SHAPE),
+            "questions": (None, None, pictures.QUESTION_SIZE),
+        }
+    )
+    return training.compile_classifier(model, config)
 
 
-def is_right(model: keras.Model, shown: Pictures) -> np.ndarray:
+def is_right(model: keras.Model, shown: data.Pictures) -> np.ndarray:
     """Return which questions `(M, Q)` the model answers correctly."""
-    logits = model.predict(examples(shown)[0], batch_size=50, verbose=0)
+    logits = model.predict(data.sort_of_clevr.examples(shown)[0], batch_size=50, verbose=0)
     return logits.argmax(-1) == shown.answers
 
 
-def accuracies(prefix: str, right: np.ndarray, shown: Pictures) -> dict[str, float]:
+def accuracies(prefix: str, right: np.ndarray, shown: data.Pictures) -> dict[str, float]:
     """Return the accuracy on relational and on non-relational questions."""
-    relational = kinds_of(shown.questions) >= len(TEXTS) // 2
+    relational = data.sort_of_clevr.kinds_of(shown.questions) >= len(data.sort_of_clevr.TEXTS) // 2
     return {
         f"{prefix}/relational": float(right[relational].mean()),
         f"{prefix}/non_relational": float(right[~relational].mean()),
     }
 
 
-def finish(run: FitRun) -> None:
+def finish(run: training.FitRun) -> None:
     """Test, draw and export the trained model."""
+    from rrl_tf.export import export_vqa
+
     config, model = run.config, run.model
-    test = sample_sort_of_clevr(config.test_pictures, seed=TEST_SEED)
-    right, kinds = is_right(model, test), kinds_of(test.questions)
+    test = data.sample_sort_of_clevr(config.test_pictures, seed=TEST_SEED)
+    right, kinds = is_right(model, test), data.sort_of_clevr.kinds_of(test.questions)
     summary = {
         "parameters": model.count_params(),
         **accuracies("test", right, test),
         "test/of_kinds": {
             text.format("..."): float(right[kinds == kind].mean())
-            for kind, text in enumerate(TEXTS)
+            for kind, text in enumerate(data.sort_of_clevr.TEXTS)
         },
         "cpu_minutes": sum(row["time/epoch_cpu"] for row in run.log.rows) / 60,
     }
     version = export_vqa(
         run.folder.export,
         model,
-        ink,
-        IMAGE_SHAPE,
-        QUESTION_SIZE,
-        {"answer_names": list(ANSWERS), "scores": summary},
+        data.sort_of_clevr.ink,
+        data.sort_of_clevr.IMAGE_SHAPE,
+        data.sort_of_clevr.QUESTION_SIZE,
+        {"answer_names": list(data.sort_of_clevr.ANSWERS), "scores": summary},
     )
     run.finish(
         summary,
@@ -172,22 +171,27 @@ def finish(run: FitRun) -> None:
     )
 
 
-def attention_figures(model: keras.Model, shown: Pictures) -> dict[str, Figure]:
+def attention_figures(model: keras.Model, shown: data.Pictures) -> dict[str, Figure]:
     """Draw one question of every kind and its attention, the maximum over the heads."""
+    from keras import ops
+
+    from rrl_tf.models import RelationalVQA
+
     if not isinstance(model, RelationalVQA):
         return {}
-    kinds = kinds_of(shown.questions)
-    first = [next(zip(*np.nonzero(kinds == kind))) for kind in range(len(TEXTS))]
+    kinds = data.sort_of_clevr.kinds_of(shown.questions)
+    first = [next(zip(*np.nonzero(kinds == kind))) for kind in range(len(data.sort_of_clevr.TEXTS))]
     pictures, numbers = np.array(first).T  # a picture and a question of each kind
     questions = shown.questions[pictures, numbers]
-    inputs = {"images": ink(shown.images[pictures]), "questions": questions[:, None]}
+    images = data.sort_of_clevr.ink(shown.images[pictures])
+    inputs = {"images": images, "questions": questions[:, None]}
     logits, scores = model(inputs, return_attention_scores=True)
-    grid = model.grid_shape(inputs["images"].shape)
+    grid = model.grid_shape(images.shape)
     maps = {
-        name.replace("_", " "): to_cells(keras.ops.convert_to_numpy(each), grid)
+        name.replace("_", " "): to_cells(ops.convert_to_numpy(each), grid)
         for name, each in scores.items()
     }
-    answers = keras.ops.convert_to_numpy(logits)[:, 0].argmax(-1)
+    answers = ops.convert_to_numpy(logits)[:, 0].argmax(-1)
     titles = [*map(title, questions, answers, shown.answers[pictures, numbers])]
     stride = math.prod(model.conv_strides)
     figure = viz.questions_figure(shown.images[pictures] / 255, titles, maps, stride)
@@ -202,8 +206,9 @@ def to_cells(scores: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 
 def title(question: np.ndarray, answer: int, right: int) -> str:
     """Return a question and its answer in lines that fit above a picture."""
-    name = ANSWERS[answer] if answer == right else f"{ANSWERS[answer]}, not {ANSWERS[right]}"
-    return "\n".join([*textwrap.wrap(question_text(question), TITLE_WIDTH), name])
+    names, text = data.sort_of_clevr.ANSWERS, data.sort_of_clevr.question_text(question)
+    name = names[answer] if answer == right else f"{names[answer]}, not {names[right]}"
+    return "\n".join([*textwrap.wrap(text, TITLE_WIDTH), name])
 
 
 if __name__ == "__main__":

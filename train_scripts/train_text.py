@@ -10,23 +10,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import keras
-from keras import ops
-
-from rrl_tf.data.text import (
-    Characters,
-    TextBatches,
-    character_frequencies_bits,
-    load_text,
-    split_text,
-)
+from rrl_tf import data, training
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers import RelationalMemory
-from rrl_tf.training import FitRun, checksum, make_optimizer, make_replicas
 from rrl_tf.training.config import MUTABLE, FitConfig, require_positive
 from train_scripts import command_line
+
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,41 +70,44 @@ PRESETS = {
 ABOUT = {"rmc": "a Relational Memory Core", "lstm": "an LSTM with as many parameters"}
 
 
-def main(config: Config) -> FitRun:
+def main(config: Config) -> training.FitRun:
     """Train a model of the characters of a text. Repeat the command to resume the run."""
-    if make_replicas(config, config.batch_size).count > 1:
+    import keras
+
+    if training.make_replicas(config, config.batch_size).count > 1:
         raise InvalidInput(
             "a text model trains on one device, because the batch size of a stateful network is "
             f"fixed; received {config.devices} devices per host"
         )
-    text = load_text(config.text, min_characters=10 * (config.batch_size * config.length + 1))
-    characters = Characters(text)
+    text = data.load_text(config.text, min_characters=10 * (config.batch_size * config.length + 1))
+    characters = data.Characters(text)
     parts = {
-        name: TextBatches(codes, config.batch_size, config.length)
-        for name, codes in split_text(characters.encode(text)).items()
+        name: data.TextBatches(codes, config.batch_size, config.length)
+        for name, codes in data.split_text(characters.encode(text)).items()
     }
     keras.utils.set_random_seed(config.seed)
-    run = FitRun(
+    run = training.FitRun(
         config,
         make_model(config, len(characters), len(parts["train"])),
         steps=config.epochs * len(parts["train"]),
         steps_per_epoch=len(parts["train"]),
-        identity={"text_checksum": checksum(text)},
+        identity={"text_checksum": training.checksum(text)},
     )
     if not run.is_finished():
-        run.fit(parts["train"], validation_data=parts["validation"], callbacks=[ResetMemory()])
+        reset = memory_reset(run.model)
+        run.fit(parts["train"], validation_data=parts["validation"], callbacks=[reset])
         finish(run, parts)
     return run
 
 
-class ResetMemory(keras.callbacks.Callback):
-    """Resets the memory at the start of every epoch and evaluation."""
+def memory_reset(model: keras.Model) -> keras.callbacks.Callback:
+    """Return a callback that resets the memory at the start of every epoch and evaluation."""
+    import keras
 
-    def on_epoch_begin(self, epoch, logs=None):
-        self.model.get_layer("core").reset_state()
+    def reset(*_):
+        model.get_layer("core").reset_state()
 
-    def on_test_begin(self, logs=None):
-        self.model.get_layer("core").reset_state()
+    return keras.callbacks.LambdaCallback(on_epoch_begin=reset, on_test_begin=reset)
 
 
 def make_network(config: Config, num_characters: int, batch_size: int) -> keras.Model:
@@ -120,6 +115,10 @@ def make_network(config: Config, num_characters: int, batch_size: int) -> keras.
 
     Its memory continues from call to call.
     """
+    import keras
+
+    from rrl_tf.layers import RelationalMemory
+
     options: dict[str, Any] = {
         "return_sequences": True,
         "stateful": True,
@@ -142,9 +141,12 @@ def make_network(config: Config, num_characters: int, batch_size: int) -> keras.
 
 def make_model(config: Config, num_characters: int, steps_per_epoch: int) -> keras.Model:
     """Return a compiled network with new weights."""
+    import keras
+
     model = make_network(config, num_characters, config.batch_size)
+    options = config.optimizer_options(config.epochs * steps_per_epoch)
     model.compile(
-        make_optimizer("adam", **config.optimizer_options(config.epochs * steps_per_epoch)),
+        training.make_optimizer("adam", **options),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=[bits_per_character],
         jit_compile=config.jit_compile,
@@ -154,16 +156,18 @@ def make_model(config: Config, num_characters: int, steps_per_epoch: int) -> ker
 
 def bits_per_character(targets: Any, logits: Any) -> Any:
     """Return the cross-entropy of `(B, T)` codes and `(B, T, characters)` logits in bits."""
+    from keras import ops
+
     logits = ops.cast(logits, "float32")
     nats = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
     return nats / math.log(2)
 
 
-def finish(run: FitRun, parts: dict[str, TextBatches]) -> None:
+def finish(run: training.FitRun, parts: dict[str, data.TextBatches]) -> None:
     """Test the trained model."""
     bits = {
         f"{part}/bits_per_character": run.model.evaluate(
-            parts[part], callbacks=[ResetMemory()], verbose=0, return_dict=True
+            parts[part], callbacks=[memory_reset(run.model)], verbose=0, return_dict=True
         )["bits_per_character"]
         for part in ("validation", "test")
     }
@@ -173,7 +177,7 @@ def finish(run: FitRun, parts: dict[str, TextBatches]) -> None:
         "parameters": sum(math.prod(w.shape) for w in run.model.trainable_weights),
         **bits,
         "test/characters": unseen.size,
-        "test/bits_of_frequencies": character_frequencies_bits(known, unseen),
+        "test/bits_of_frequencies": data.character_frequencies_bits(known, unseen),
     }
     run.finish(
         summary,

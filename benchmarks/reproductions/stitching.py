@@ -16,8 +16,8 @@ from benchmarks.reproduction import Reproduction, percent, spread
 from rrl_tf.envs.crossing import MAPS, Crossing
 from rrl_tf.envs.minigrid_view import object_cells
 from rrl_tf.offline import Episode, OfflineData, RecordedEnv
-from rrl_tf.offline.agent_config import prepare
 from rrl_tf.offline.decision_transformer import train_decision_transformer
+from rrl_tf.offline.networks import prepare
 from train_scripts import train_decision_transformer as script
 
 EPISODES = 400

@@ -3,7 +3,7 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
-    "graphs": "Graphs RandomGraphs random_graphs",
+    "graphs": "Graphs RandomGraphs connected random_graphs",
     "mnist": "Split batches load_mnist preprocessed",
     "nth_farthest": "NthFarthest nth_farthest_floors sample_nth_farthest",
     "perturb": "Perturbation add_spots brightened clean rotate_and_shift scaled",

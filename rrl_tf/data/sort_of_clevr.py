@@ -10,6 +10,7 @@ from rrl_tf._arguments import Seed, positive_int, random_generator
 from rrl_tf.data._fresh_batches import FreshBatches
 
 IMAGE_SIZE, RADIUS = 75, 5
+IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)
 COLORS = {
     "red": (255, 0, 0),
     "green": (0, 255, 0),
@@ -121,7 +122,7 @@ def _centers(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def _drawn(centers, is_square):
-    images = np.full((len(centers), IMAGE_SIZE, IMAGE_SIZE, 3), 255, np.uint8)
+    images = np.full((len(centers), *IMAGE_SHAPE), 255, np.uint8)
     pixels = centers[..., None] + _OFFSETS  # (M, 6, 2, 121)
     picture, color, pixel = np.nonzero(is_square[..., None] | _IN_CIRCLE)
     rows, columns = pixels[picture, color, :, pixel].T

@@ -4,11 +4,12 @@ from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
     "agent": "DecisionTransformerAgent",
-    "agent_config": "OfflineAgentConfig",
-    "decision_transformer": "DecisionTransformerConfig train_decision_transformer",
+    "config": "DecisionTransformerConfig FineTuningConfig OfflineAgentConfig",
+    "decision_transformer": "train_decision_transformer",
     "dense_policy": "DensePolicy",
     "episodes": "Episode OfflineData RecordedEnv",
-    "fine_tuning": "FineTuningConfig fine_tune",
+    "fine_tuning": "fine_tune",
+    "networks": "",
     "recipes": "RECIPES Recipe",
     "recording": "Player record_episodes",
     "scaling": "Scaling",

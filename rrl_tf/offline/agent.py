@@ -14,10 +14,11 @@ import numpy as np
 
 from rrl_tf._arguments import path_of, positive_int
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline.agent_config import FAST, prepare
+from rrl_tf.offline.config import FAST
 from rrl_tf.offline.decision_transformer import train_decision_transformer
 from rrl_tf.offline.episodes import OfflineData
 from rrl_tf.offline.evaluation import ReturnEvaluator, export_policy, make_envs
+from rrl_tf.offline.networks import prepare
 from rrl_tf.offline.sources import load_episodes
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from rrl_tf.training.config import require_fields
@@ -32,7 +33,7 @@ class DecisionTransformerAgent:
 
     Args:
         data: recorded episodes, or their source as for `load_episodes`, such as `"minari:FOLDER"`.
-        **options: fields of `OfflineAgentConfig` that differ from `agent_config.FAST`, such as
+        **options: fields of `OfflineAgentConfig` that differ from `offline.config.FAST`, such as
             `seed`, `width`, or `evaluation_episodes=0` for data without an environment.
 
     Attributes:

@@ -21,10 +21,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import warnings
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
@@ -34,6 +33,7 @@ from rrl_tf.export.writer import input_spec
 from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline.advantages import reweight_by_advantage
+from rrl_tf.offline.config import DecisionTransformerConfig
 from rrl_tf.offline.episodes import OfflineData
 from rrl_tf.offline.evaluation import (
     PROGRESS_SEED,
@@ -50,105 +50,11 @@ from rrl_tf.offline.evaluation import (
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from rrl_tf.offline.windows import Windows
-from rrl_tf.training.config import (
-    EVALUATION,
-    MUTABLE,
-    FitConfig,
-    require_fraction,
-    require_not_negative,
-    require_positive,
-)
 from rrl_tf.training.devices import Replicas, make_replicas
 from rrl_tf.training.fit import FitRun, passes
 from rrl_tf.training.optimizers import AdamW
 from rrl_tf.training.run_folder import checksum
 from rrl_tf.training.summary import describe_env
-
-
-@dataclasses.dataclass(frozen=True)
-class DecisionTransformerConfig(FitConfig):
-    """Hyper-parameters of a training run. A step is one update of the weights."""
-
-    best_fraction: float = 1.0
-    """Train only on the episodes with the highest returns that contain this fraction of all steps.
-    0.1 is known as %BC."""
-    held_out: float = 0.05
-    """Fraction of the episodes that are held out to measure the error of predicted actions."""
-    sampling: Literal["steps", "returns", "episodes"] = "steps"
-    """How windows are sampled: all steps are equally likely, steps of episodes with high returns
-    are more likely, or all episodes are equally likely."""
-    return_power: float = 1.0
-    """Exponent of the probabilities with `sampling="returns"`."""
-    advantage_power: float = 0.0
-    """Sample steps with weights exp(power * advantage / standard deviation), see
-    `rrl_tf.offline.advantages`. 0 means equal weights and no value network."""
-    advantage_trace: float = 0.95
-    """λ of the returns that the value network learns, from 0 (only the value of the next state) to
-    1 (only recorded rewards)."""
-    advantage_rounds: int = 5
-    """Number of passes over the data that train the value network."""
-    start_fraction: float = 0.0
-    """Fraction of the windows that end within the first `start_steps` steps of an episode."""
-    start_steps: int | None = None
-    """Number of steps at the start of an episode, for `start_fraction`. None means twice the
-    context length."""
-
-    steps: int = dataclasses.field(default=3000, metadata=MUTABLE)
-    """Number of updates. With a constant schedule, the same command with a larger number continues
-    a finished run."""
-    batch_size: int = 64
-    warmup_steps: int = 200
-    weight_decay: float = 1e-4
-    """Weight decay of AdamW."""
-    clip_norm: float | None = 0.25
-
-    targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
-    """Target returns of the evaluation. An empty tuple means five targets, evenly spaced from the
-    worst to the best recorded return."""
-    evaluation_episodes: int = dataclasses.field(default=100, metadata=EVALUATION)
-    """Episodes of the final evaluation: this number for each target with the last weights, and for
-    the largest target with the best weights. 0 plays no episodes and needs no environment."""
-    progress_episodes: int = 20
-    """Episodes of an evaluation during training, with the largest target, and episodes to compare
-    each of `noise_scales`; at most `evaluation_episodes`."""
-    noise_scales: tuple[float, ...] = ()
-    """Candidates for the `noise_scale` of the network, from 0 to 1. The final evaluation and the
-    export use the scale with the highest return. An empty tuple keeps the network's own scale."""
-    evaluate_every: int = 1000
-    """Steps between evaluations; 0 evaluates only at the end."""
-    log_every: int = 100
-    """Steps between log entries. Evaluations and checkpoints wait for the next entry."""
-    checkpoint_every: int = 500
-    """Steps between checkpoints."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(
-            self,
-            *("steps", "batch_size", "log_every", "checkpoint_every", "best_fraction"),
-            *("progress_episodes", "advantage_rounds", "start_steps"),
-        )
-        require_not_negative(
-            self,
-            *("evaluation_episodes", "evaluate_every", "weight_decay"),
-            *("return_power", "advantage_power"),
-        )
-        require_fraction(self, "best_fraction", "held_out", "start_fraction", "advantage_trace")
-        if not all(0 <= scale <= 1 for scale in self.noise_scales):
-            raise InvalidInput(f"`noise_scales` must be from 0 to 1; received {self.noise_scales}")
-        if not all(map(math.isfinite, self.targets)):
-            raise InvalidInput(f"`targets` must be finite; received {self.targets}")
-        self.optimizer_options(self.steps)  # raises an error if the warm-up exceeds the steps
-
-    def mutable_fields(self) -> set[str]:
-        """Return the fields that may change on resume; a cosine schedule depends on `steps`."""
-        fixed = set() if self.schedule == "constant" else {"steps"}
-        return super().mutable_fields() - fixed
-
-    def split(self, data: OfflineData) -> tuple[OfflineData, OfflineData]:
-        """Return the training and the held-out episodes, the same for every seed."""
-        training, held_out = data.split(self.held_out)
-        return training.best(self.best_fraction), held_out
 
 
 def train_decision_transformer(

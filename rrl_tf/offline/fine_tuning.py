@@ -27,8 +27,8 @@ import numpy as np
 from tqdm import tqdm
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.offline.config import DecisionTransformerConfig, FineTuningConfig
 from rrl_tf.offline.decision_transformer import (
-    DecisionTransformerConfig,
     compile_network,
     dataset_fingerprint,
     describe_data,
@@ -49,55 +49,11 @@ from rrl_tf.offline.evaluation import (
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.offline.windows import windows_dataset
-from rrl_tf.training.config import (
-    EVALUATION,
-    MUTABLE,
-    RunConfig,
-    require_not_negative,
-    require_positive,
-)
 from rrl_tf.training.fit import model_state, passes, set_model_state
 from rrl_tf.training.run import LogCallback, Run
 from rrl_tf.training.run_folder import checksum
 from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
 from rrl_tf.training.summary import describe_network
-
-
-@dataclasses.dataclass(frozen=True)
-class FineTuningConfig(RunConfig):
-    """Hyper-parameters of online fine-tuning. A step is one environment step."""
-
-    steps: int = dataclasses.field(default=50_000, metadata=MUTABLE)
-    """Number of environment steps; the last episodes are completed. The same command with a larger
-    number continues a finished run."""
-    episodes: int = 5
-    """Number of episodes that are played at the same time. A log entry follows them."""
-    exploration: float | None = None
-    """The `exploration` of `TrajectoryPolicy`. None means 0.1 for continuous actions and 1 for
-    discrete actions."""
-    updates_per_step: float = 0.1
-    """Number of updates of the weights per environment step."""
-    learning_rate: float = 1e-3
-    """Learning rate of AdamW."""
-    buffer_steps: int = 50_000
-    """Maximum number of steps in the buffer of episodes to learn from. The buffer first contains
-    the best recorded episodes. New episodes replace the oldest ones."""
-    evaluate_every: int = 10_000
-    """Environment steps between evaluations that select the best weights; 0 evaluates only at the
-    end."""
-    targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
-    """Target returns of the evaluation. `fine_tune` sets this to the largest target of the
-    training configuration."""
-    evaluation_episodes: int = dataclasses.field(default=0, metadata=EVALUATION)
-    """Episodes per target. `fine_tune` sets this to the number of the training configuration."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(
-            self, "steps", "episodes", "updates_per_step", "learning_rate", "buffer_steps"
-        )
-        require_not_negative(self, "evaluate_every")
-        require_not_negative(self, "exploration")
 
 
 class EpisodeBuffer:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.names import ClusterKind, LoggerName, OptimizerName, Schedule
+from rrl_tf.training.names import (
+    ClusterKind,
+    LoggerName,
+    OptimizerName,
+    Schedule,
+    require_steps_after_warmup,
+)
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras
@@ -174,7 +180,7 @@ class SupervisedConfig(FitConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "steps", "batch_size", "log_every", "checkpoint_every", "draw_every")
-        self.optimizer_options(self.steps)  # raises if the schedule has no steps left
+        require_steps_after_warmup(self.schedule, self.steps, self.warmup_steps)
 
     def make_optimizer(self) -> keras.optimizers.Optimizer:
         """Return a new optimizer whose schedule covers the whole run."""

@@ -10,8 +10,7 @@ from keras import ops
 from keras.optimizers import schedules
 
 from rrl_tf._arguments import integer, number_from, one_of, positive_int
-from rrl_tf.errors import InvalidInput
-from rrl_tf.training.names import OptimizerName, Schedule
+from rrl_tf.training.names import OptimizerName, Schedule, require_steps_after_warmup
 
 
 def learning_rate_schedule(
@@ -43,11 +42,7 @@ def learning_rate_schedule(
         if warmup_steps == 0:
             return peak
         return schedules.PolynomialDecay(peak / warmup_steps, warmup_steps, peak)
-    if steps <= warmup_steps:
-        raise InvalidInput(
-            f"`warmup_steps` must be less than the {steps:,} steps of the run; "
-            f"received {warmup_steps:,}"
-        )
+    require_steps_after_warmup(schedule, steps, warmup_steps)
     if warmup_steps == 0:
         return schedules.CosineDecay(peak, steps, alpha=end / peak)
     return schedules.CosineDecay(

@@ -4,7 +4,8 @@ The server has the protocol of TensorFlow Serving, so a client works unchanged w
 with tensorflow_model_server. It also has the Open Inference Protocol of KServe and Triton. It runs
 on one machine and needs no Docker. `--help` lists the flags.
 
-    command                   runs the command line: signals, exit code, logging, processes
+    command                   runs the command line: exit code, logging
+    service                   runs the server until a signal arrives, in one process or several
     flags, config_files       read the flags and configuration files of tensorflow_model_server
     server                    defines `Server` and `running`, which run one server
 

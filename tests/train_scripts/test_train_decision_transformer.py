@@ -18,8 +18,8 @@ from rrl_tf.offline import (
     load_episodes,
     train_decision_transformer,
 )
-from rrl_tf.offline.agent_config import TRANSFORMER_FIELDS, make_network, make_scaling
 from rrl_tf.offline.decision_transformer import compile_network
+from rrl_tf.offline.networks import TRANSFORMER_FIELDS, make_network, make_scaling
 from serving.sessions import WindowSession
 from train_scripts import collect_dataset
 from train_scripts import train_decision_transformer as script

@@ -65,34 +65,21 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, network)
 
 
 def test_stage_is_passed_by_accuracy_or_after_stage_rows(tmp_path):
-    from train_scripts.train_nth_farthest import RaiseStage, training_questions
+    from train_scripts.train_nth_farthest import current_stage, training_questions
+
+    def stages(config, *accuracies):
+        rows = [{"train/accuracy": accuracy} for accuracy in accuracies]
+        questions = training_questions(config)
+        return [current_stage(rows[:count], questions, config) for count in range(len(rows) + 1)]
 
     config = toy_config(tmp_path, stage_passed=0.3, stage_rows=3)
-    data = training_questions(config)
-
-    class Log:
-        rows = []
-
-    callback = RaiseStage(Log, data, config)
     # Two vectors need no geometry, so only an accuracy of 1 passes; with three 0.767 does.
-    reached = []
-    for accuracy in (0.9, 1.0, 0.7, 0.76, 0.8, 0.5, 0.9):
-        Log.rows = [*Log.rows, {"train/accuracy": accuracy}]
-        callback.on_epoch_end(len(Log.rows) - 1)
-        reached.append(data.stage)
-    assert reached == [0, 1, 1, 1, 2, 2, 2]
+    reached = stages(config, 0.9, 1.0, 0.7, 0.76, 0.8, 0.5, 0.9)
+    assert reached == [0, 0, 1, 1, 1, 2, 2, 2]
     # Farthest of three vectors: a guess among the two that are not m is right half of the time.
     farthest = dataclasses.replace(config, stages=((3, 1, 1),))
-    data = training_questions(farthest)
-    for accuracy, stage in ((0.64, 0), (0.66, 1)):
-        Log.rows = [{"train/accuracy": accuracy}]
-        RaiseStage(Log, data, farthest)
-        assert data.stage == stage
-    data = training_questions(config)
-    impatient = dataclasses.replace(config, stage_rows=2)
-    Log.rows = [{"train/accuracy": 0.1}] * 3
-    RaiseStage(Log, data, impatient)
-    assert data.stage == 1
+    assert stages(farthest, 0.64) == [0, 0] and stages(farthest, 0.66) == [0, 1]
+    assert stages(dataclasses.replace(config, stage_rows=2), 0.1, 0.1, 0.1)[-1] == 1
 
 
 def test_vector_names_mark_m_and_the_answer(tmp_path):

@@ -73,7 +73,7 @@ def test_memory_continues_between_batches_and_resets_at_the_start(tmp_path):
     data = TextBatches(codes, batch_size=4, length=8)
     for _ in range(2):
         in_parts = model.evaluate(
-            data, callbacks=[train_text.ResetMemory()], verbose=0, return_dict=True
+            data, callbacks=[train_text.memory_reset(model)], verbose=0, return_dict=True
         )
     whole = train_text.make_network(config, 5, batch_size=4)
     whole.set_weights([w.numpy() for w in model.weights])
