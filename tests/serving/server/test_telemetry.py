@@ -236,6 +236,14 @@ def test_an_error_of_a_model_is_logged_with_the_id(logging_server, lines, monkey
     assert request["http.response.status_code"] == 500
 
 
+def test_requests_of_the_open_inference_protocol_are_logged(logging_server, lines):
+    path = "/v2/models/tiny"
+    assert ask_rest(logging_server, None, {"x-request-id": "v2"}, path) == (200, "v2")
+    assert ask_rest(logging_server, None, path="/v2/health/live") == (200, None)
+    (line,) = lines()
+    assert line["message"] == "GET /v2/models/*" and line["request_id"] == "v2"
+
+
 def test_failed_calls_return_the_id(logging_server, lines):
     with grpc.insecure_channel(f"127.0.0.1:{logging_server.grpc_port}") as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
