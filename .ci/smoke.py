@@ -33,6 +33,7 @@ def main():
         lacking = subprocess.run([BIN / "rrl-serve"], capture_output=True, text=True)
         assert lacking.returncode and ".[serving]" in lacking.stderr, lacking.stderr
         assert "\n  dqn " in output("rrl-train", "--help")
+        assert "--format" in output("rrl-export", "--help")
         output(*TRAIN)
         assert load().act(np.zeros(4, "float32")) in (0, 1)
 

@@ -96,8 +96,8 @@ def _from_field(field, dtype, stored):
         values[:] = field
         return values
     # The elements of int_val and half_val have more bits than the dtype. TensorFlow keeps the low
-    # bits, and so does this.
-    values = np.asarray(field).astype(stored)
+    # bits, and so does this. For integers beyond int64, NumPy would choose float64.
+    values = np.asarray(field, stored if stored == np.uint64 else None).astype(stored)
     if dtype.kind == "c":
         values = values[: len(values) // 2 * 2]
     return values.view(dtype)
@@ -173,8 +173,13 @@ def fill_proto(proto: Any, array: np.ndarray, dtype: int, as_content: bool = Fal
         head = _varint(number << 3 | _LENGTH_DELIMITED) + _varint(flat.nbytes)
         proto.MergeFromString(head + flat.tobytes())
         return
-    for start in range(0, flat.size, _CHUNK):
-        getattr(proto, name).extend(flat[start : start + _CHUNK].tolist())
+    extend_field(getattr(proto, name), flat)
+
+
+def extend_field(field: Any, values: np.ndarray) -> None:
+    """Append the values of an array to a repeated field; meanwhile other threads can run."""
+    for start in range(0, values.size, _CHUNK):
+        field.extend(values[start : start + _CHUNK].tolist())
 
 
 def _varint(value):

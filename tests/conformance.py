@@ -1,7 +1,7 @@
 """One case for every layer and model, for test_conformance.py."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 from wrapped import OfOneArray, OfOneGraph, OfOnePicture, OfTwoSteps
 
@@ -37,7 +37,8 @@ STEPS = (4, 5)
 WINDOW = (4, 8)  # steps; 4 numbers of a state, 3 of an action, and the return
 
 
-class Case(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
     """A layer or model and its known properties.
 
     Attributes:

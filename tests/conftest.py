@@ -39,7 +39,19 @@ settings.register_profile(
 settings.load_profile("rrl_tf")
 
 
+LONGEST = (
+    "docs/test_code_blocks.py",
+    "test_conformance.py",
+    "train_scripts/test_train_doorkey.py",
+    "docs/test_docstrings.py",
+    "offline/test_decision_transformer.py",
+    "serving/client/test_memory_sessions.py",
+)
+"""The files that take longest: they begin first, so that no process is left with one of them."""
+
+
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.partition("::")[0].endswith(LONGEST))
     if keras.backend.backend() == "tensorflow":
         return
     skip = pytest.mark.skip(reason=f"needs TensorFlow, not {keras.backend.backend()}")

@@ -41,15 +41,21 @@ def q_network_preset(folder, network):
     return save_with_policy(network, version, folder / "q-network")
 
 
-def transformer_preset(folder, **arguments):
-    """Return the folder of a small pretrained Decision Transformer."""
+def make_transformer(**arguments):
+    """Return a small Decision Transformer."""
     size = int(np.prod(ONE_HOT.shape))
     arguments = {"width": 8, "num_blocks": 1, "num_heads": 2, "context_length": 3, **arguments}
     network = DecisionTransformer.from_preset(
         "fast", state_size=size, action_size=5, discrete=True, **arguments
     )
     network.build()
-    shake(network)
+    return shake(network)
+
+
+def transformer_preset(folder, **arguments):
+    """Return the folder of a small pretrained Decision Transformer."""
+    network = make_transformer(**arguments)
+    size = network.state_size
     scaling = Scaling(
         np.zeros(size, "float32"),
         np.ones(size, "float32"),
@@ -65,13 +71,18 @@ def transformer_preset(folder, **arguments):
     return save_with_policy(network, version, folder / "transformer")
 
 
-def classifier_preset(folder, **arguments):
-    """A small classifier whose convolutions have no norms."""
+def make_classifier(**arguments):
+    """Return a small classifier whose convolutions have no norms."""
     sizes = {"conv_filters": (3, 4), "conv_kernel_size": (4, 3), "conv_strides": (3, 2)}
     arguments = {**sizes, "num_classes": 4, "coordinates": {}, "block": BLOCK, **arguments}
     network = RelationalClassifier(**arguments)
     network.build((None, 28, 28, 1))
-    shake(network)
+    return shake(network)
+
+
+def classifier_preset(folder, **arguments):
+    """Return the folder of a small pretrained classifier."""
+    network = make_classifier(**arguments)
     version = export_classifier(folder / "export", network, clean, (28, 28))
     return save_with_policy(network, version, folder / "classifier")
 
@@ -80,6 +91,7 @@ def shake(network):
     """Gives every weight a value of its own: new biases and norms are zeros and ones."""
     rng = np.random.default_rng(0)
     network.set_weights([rng.normal(0, 0.3, weight.shape) for weight in network.get_weights()])
+    return network
 
 
 def in_page(script, page, asked, tmp_path):

@@ -23,10 +23,14 @@ TOY = {
 }
 
 
-@pytest.fixture
-def trained(tmp_path):
-    options = {"runs": str(tmp_path), "jit_compile": False, **TOY}
+def train(runs):
+    options = {"runs": str(runs), "jit_compile": False, **TOY}
     return rrl_tf.DQN("CartPole-v1", seed=5, **options).learn(48)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, few_pictures):
+    return train(tmp_path_factory.mktemp("trained"))
 
 
 def weights(agent):
@@ -44,7 +48,8 @@ def test_learn_equals_the_training_function(trained, tmp_path):
         np.testing.assert_array_equal(ours, expected)
 
 
-def test_second_learn_continues_and_a_new_agent_finds_the_checkpoint(trained, tmp_path):
+def test_second_learn_continues_and_a_new_agent_finds_the_checkpoint(tmp_path):
+    trained = train(tmp_path)
     trained.learn(24)
     assert trained.run.step == 72
     options = {"runs": str(tmp_path), "jit_compile": False, **TOY}

@@ -25,7 +25,7 @@ def lines(text):
 
 
 def test_requirements_equal_the_declared_extras():
-    extras = [EXTRAS[name] for name in ("serving", "data", "atari", "dev")]
+    extras = [EXTRAS[name] for name in ("serving", "data", "atari", "otel", "dev")]
     declared = [*PROJECT["dependencies"], *itertools.chain(*extras)]
     assert lines((ROOT / "requirements.txt").read_text()) == declared
 
@@ -80,4 +80,5 @@ def test_wheel_names_version_commands_and_licence(wheel):
     assert "\nAuthor: rrl_tf contributors\n" in metadata
     assert f"{info}/licenses/LICENSE" in wheel.namelist()
     commands = lines(wheel.read(f"{info}/entry_points.txt").decode())[1:]
-    assert {line.split(" = ")[0] for line in commands} == {"rrl-train", "rrl-serve", "rrl-bench"}
+    expected = {"rrl-train", "rrl-interpret", "rrl-serve", "rrl-bench", "rrl-export"}
+    assert {line.split(" = ")[0] for line in commands} == expected

@@ -1,7 +1,7 @@
 """Measure the size and the accuracy of pretrained models in TFLite and ONNX Runtime.
 
 Every signature of every pretrained model is converted, and its outputs for random inputs are
-compared with TensorFlow's. The conversion to ONNX needs `pip install tf2onnx onnxruntime`.
+compared with TensorFlow's. ONNX needs `pip install '.[onnx]'`.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.measure import Report
-from rrl_tf.errors import InvalidInput
+from rrl_tf.export.formats import to_onnx, to_tflite
 from rrl_tf.pretrained import POLICY, pretrained_folder, pretrained_models
 
 
@@ -41,8 +41,8 @@ def model_rows(name):
         expected = in_tensorflow(version, signature)(arrays)
         row = {"model": name, "signature": signature}
         for runtime, (model, run) in {
-            "TFLite": to_tflite(version, signature),
-            "ONNX": to_onnx(version, signature, spec["inputs"]),
+            "TFLite": in_tflite(version, signature),
+            "ONNX": in_onnx(version, signature),
         }.items():
             row[f"{runtime}, kB"] = f"{len(model) / 1e3:.0f}"
             row[f"{runtime}, difference"] = f"{largest_difference(expected, run(arrays)):.0e}"
@@ -68,52 +68,21 @@ def in_tensorflow(version, signature):
     return run
 
 
-def to_tflite(version, signature):
+def in_tflite(version, signature):
     """Return the TFLite model of a signature, and a function that runs it."""
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(version), signature_keys=[signature])
-    model = converter.convert()
+    model = to_tflite(version, signature)
     runner = tf.lite.Interpreter(model_content=model).get_signature_runner(signature)
     return model, lambda arrays: runner(**arrays)
 
 
-def to_onnx(version, signature, inputs):
-    """Return the ONNX model of a signature, and a function that runs it.
+def in_onnx(version, signature):
+    """Return the ONNX model of a signature, and a function that runs it."""
+    model = to_onnx(version, signature)
+    import onnxruntime  # of the same extra as tf2onnx, which `to_onnx` needs
 
-    Args:
-        version: folder of a SavedModel.
-        signature: name of the signature.
-        inputs: its inputs, a dict name → dtype and shape as in `policy.json`.
-    """
-    try:
-        import onnxruntime
-        import tf2onnx
-    except ImportError as error:
-        raise InvalidInput(
-            f"the conversion to ONNX needs `pip install tf2onnx onnxruntime`; {error}"
-        ) from error
-    specs = [tf.TensorSpec(each["shape"], each["dtype"], name) for name, each in inputs.items()]
-    loaded = tf.saved_model.load(str(version))  # owns the variables of its signatures
-    function = loaded.signatures[signature]
-    proto, _ = tf2onnx.convert.from_function(
-        tf.function(lambda *arrays: function(**dict(zip(inputs, arrays)))),
-        input_signature=specs,
-        opset=17,
-        custom_op_handlers={"Erfc": (one_minus_erf, [])},
-    )
-    model = proto.SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    names = sorted(function.structured_outputs)  # the order in which TensorFlow flattens a dict
+    names = [output.name for output in session.get_outputs()]
     return model, lambda arrays: dict(zip(names, session.run(None, arrays)))
-
-
-def one_minus_erf(context, node, name, args):
-    """Convert `Erfc` for ONNX, which lacks it; TensorFlow's optimizer creates it from GELU."""
-    node.type = "Erf"
-    (output,) = node.output
-    one = context.make_const(f"{name}/one", np.float32(1)).output[0]
-    difference = context.insert_new_node_on_output("Sub", output, name=f"{name}/difference")
-    context.replace_inputs(difference, [one, output])
-    return node
 
 
 def random_inputs(inputs, rows):

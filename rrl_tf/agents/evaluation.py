@@ -216,7 +216,7 @@ class GraphEvaluation:
         self._start = env.state_of(starts)
         self._count = len(starts)
         self._limit = env.time_limit
-        self._step = tf.function(self._one_step, jit_compile=True)
+        self._step = tf.function(self._one_step, jit_compile=agent.jit_compile)
         self._play = tf.function(self._to_the_end)
 
     def __call__(self, epsilon: float = 0.0, seed: int = 0) -> Evaluation:

@@ -1,29 +1,17 @@
 """Export policies and classifiers as SavedModels that contain the preprocessing."""
 
-from rrl_tf.export.classifier import export_classifier, export_vqa
-from rrl_tf.export.decision_transformer import export_decision_transformer
-from rrl_tf.export.load import load_policy
-from rrl_tf.export.q_policy import export_policy, export_recurrent_policy
-from rrl_tf.export.session import SavedModelSession
-from rrl_tf.export.writer import (
-    input_spec,
-    model_endpoints,
-    newest_version,
-    next_version,
-    write_version,
-)
+from rrl_tf._lazy import lazy_attributes
 
-__all__ = [
-    "SavedModelSession",
-    "export_classifier",
-    "export_decision_transformer",
-    "export_policy",
-    "export_recurrent_policy",
-    "export_vqa",
-    "input_spec",
-    "load_policy",
-    "model_endpoints",
-    "newest_version",
-    "next_version",
-    "write_version",
-]
+_MODULES = {
+    "classifier": "export_classifier export_vqa",
+    "decision_transformer": "export_decision_transformer",
+    "formats": "convert_policy",
+    "load": "load_policy",
+    "q_policy": "export_policy export_recurrent_policy",
+    "session": "SavedModelSession",
+    "writer": "input_spec model_endpoints newest_version next_version write_version",
+}
+
+__all__ = sorted(" ".join(_MODULES.values()).split())
+
+__getattr__ = lazy_attributes(__name__, _MODULES)

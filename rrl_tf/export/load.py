@@ -32,24 +32,25 @@ class Policy:
     export within 1e-6.
 
     Attributes:
+        directory: Version folder of the export.
         details: Content of `policy.json`: signatures, environment, action names, scores.
         signatures: dict signature name -> `{"inputs": specs, "outputs": specs}`, where `specs` is a
             dict name -> (dtype, shape). In a shape, -1 means any size; None is an unknown shape.
     """
 
     def __init__(self, directory: str | os.PathLike) -> None:
-        self._directory = Path(directory)
+        self.directory = Path(directory)
         try:
-            text = (self._directory / "assets.extra" / "policy.json").read_text(encoding="utf-8")
+            text = (self.directory / "assets.extra" / "policy.json").read_text(encoding="utf-8")
             self.details: dict[str, Any] = dict(json.loads(text))
-            self._session = SavedModelSession(self._directory)
+            self._session = SavedModelSession(self.directory)
         except (OSError, TypeError, ValueError, RuntimeError, tf.errors.OpError) as error:
             # TensorFlow puts the cause into the first line after this heading.
             lines = str(error).removeprefix("Graph execution error:").split("\n")
             reason = next((line for line in lines if line.strip()), type(error).__name__)
             raise InvalidInput(
                 f"`directory` must hold a policy from rrl_tf.export; received "
-                f"{str(self._directory)!r}, which cannot be loaded ({reason})."
+                f"{str(self.directory)!r}, which cannot be loaded ({reason})."
             ) from error
         self.signatures: dict[str, dict[str, Any]] = {
             name: {
@@ -58,14 +59,14 @@ class Policy:
             }
             for name, signature in self._session.signatures.items()
         }
-        files = self._directory.glob("variables/*")
+        files = self.directory.glob("variables/*")
         if sum(file.stat().st_size for file in files) <= _MOST_BYTES_FROZEN:
             self._session.freeze()
 
     def __repr__(self) -> str:
         environment = self.details.get("environment")
         return (
-            f"Policy({str(self._directory)!r}, environment={environment!r}, "
+            f"Policy({str(self.directory)!r}, environment={environment!r}, "
             f"signatures={sorted(self.signatures)})"
         )
 
@@ -195,6 +196,7 @@ def load_policy(directory: str | os.PathLike) -> Policy:
 
             - the version folder of an export;
             - a folder with version folders, of which the newest is loaded;
+            - the folder of a training run, whose newest export is loaded;
             - the name of a pretrained policy, see `rrl_tf.pretrained.pretrained_models()`;
             - a folder that `save_to_preset` wrote;
             - `hf://owner/name` or `hf://owner/name@revision`, a repository on the Hugging Face Hub.
@@ -218,5 +220,7 @@ def load_policy(directory: str | os.PathLike) -> Policy:
             "`directory` must be the folder of an exported policy, or one of "
             f"{', '.join(pretrained_models())}; received {str(directory)!r}."
         )
+    if (folder / "export").is_dir():  # a run folder
+        folder /= "export"
     is_version = (folder / "saved_model.pb").exists()
     return Policy(folder if is_version else newest_version(folder))

@@ -176,7 +176,7 @@ def write_version(
         raise FileExistsError(f"version {version} is already in {directory}")
     details = dict(details or {})
     json.dumps(details, allow_nan=False)  # raises errors of `details` before anything is written
-    for function, specs in endpoints.values():
+    for function, specs in _distinct(endpoints).values():
         # This call builds the model, and raises errors of the endpoints before anything is written.
         function(*map(tf.constant, _examples(specs, 2).values()))
     directory.mkdir(parents=True, exist_ok=True)
@@ -197,6 +197,16 @@ def _examples(specs, batch):
     }
 
 
+def _distinct(endpoints):
+    """Return the endpoints without a `serving_default` that is the first endpoint."""
+    (first, _), *_ = endpoints.values()
+    return {
+        name: (function, specs)
+        for name, (function, specs) in endpoints.items()
+        if name != "serving_default" or function is not first
+    }
+
+
 def _write_graph(folder, model, endpoints):
     archive = keras.export.ExportArchive()
     # The archive must track the model to save its tables. It would save the variables of a model
@@ -205,11 +215,9 @@ def _write_graph(folder, model, endpoints):
     owner = tf.Module()
     owner.model = model
     archive.track(owner)
-    (first, _), *_ = endpoints.values()
-    for name, (function, specs) in endpoints.items():
-        # Keras also adds the first endpoint as `serving_default`, without tracing it again.
-        if name != "serving_default" or function is not first:
-            archive.add_endpoint(name, function, input_signature=specs)
+    # Keras also adds the first endpoint as `serving_default`, without tracing it again.
+    for name, (function, specs) in _distinct(endpoints).items():
+        archive.add_endpoint(name, function, input_signature=specs)
     archive.write_out(str(folder), verbose=False)
 
 

@@ -3,12 +3,23 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
+    "ablation": "ablate",
+    "attribution": (
+        "attention_flow attention_rollout attributions gradient_times_input integrated_gradients "
+        "occlusion"
+    ),
+    "curves": "RemovalCurves removal_curves",
+    "effects": "Effects interval",
     "episode": "draw_episode",
-    "faithfulness": "Faithfulness attention_rollout measure_faithfulness",
+    "faithfulness": "Faithfulness measure_faithfulness",
     "memory_checks": (
         "MemorySwap ShuffledMemory ZeroedMemory memory_ablations swap_memories "
         "uniform_attention_player"
     ),
+    "patching": "Patching patch",
+    "places": "trace",
+    "probes": "Probe probe probe_places untrained",
+    "states": "States collect_states",
     "tracing": "PolicyTracer StepTrace",
 }
 

@@ -194,7 +194,7 @@ def play(
         cells_attend = bool(traces[-1].attention) and not tracer.patch_grid
         views.append(_view(task, env, observation) if cells_attend else None)
         unseen.append(_unseen(task, observation) if cells_attend else None)
-        cells.append(_cells(task, observation))
+        cells.append(labelled_cells(task, observation))
         actions.append(int(traces[-1].q_values.argmax()))
         observation, reward, terminated, truncated, _ = env.step(actions[-1])
         rewards.append(float(reward))
@@ -216,7 +216,7 @@ def play(
     )
 
 
-def _cells(task, observation):
+def labelled_cells(task: Task, observation: np.ndarray) -> dict[str, Any]:
     """Return label -> `(x, y)` of the visible entities; without `task.entities`, of the agent."""
     if task.entities is not None:
         entities = task.entities(observation)

@@ -25,6 +25,7 @@ import numpy as np
 
 from rrl_tf._arguments import array_of, finite, integers_from, natural, number_from, positive_int
 from rrl_tf.errors import InvalidInput
+from rrl_tf.interpret.attribution import attention_rollout, most_relevant, read_entity
 from rrl_tf.models import RelationalVQA
 from rrl_tf.models.relational_q_network import RelationalEncoder
 
@@ -195,11 +196,7 @@ def _open_agent(network, inputs, memory):
         return _array(outputs[0] if is_recurrent else outputs)
 
     rounds = _rounds(network(*arguments, return_attention_scores=True)[-1])
-    if encoder.readout == "cell":
-        row, column = encoder.readout_cell
-        read = np.full(len(views), row * encoder.grid_shape(views.shape)[1] + column)
-    else:
-        read = views[..., encoder.readout_feature].reshape(len(views), -1).argmax(axis=1)
+    read = read_entity(network, views)
     seen = encoder.visible(views)
     candidate = np.ones((len(views), rounds[0].shape[-1]), bool) if seen is None else np.array(seen)
     candidate[np.arange(len(views)), read] = False
@@ -244,50 +241,6 @@ def _check_answers(answers, size, num_classes):
     for answer in answers:
         number_from("answers", int(answer), 0, num_classes - 1)
     return answers
-
-
-def attention_rollout(rounds: Sequence[np.ndarray], entity: np.ndarray) -> np.ndarray:
-    """Return how much each entity contributes to one entity over all rounds of attention.
-
-    The estimate follows attention and residual connections. With the attention `A_l` of round l,
-    averaged over heads, it is the row of `entity` in the matrix
-
-        (I + A_L) / 2 · ... · (I + A_1) / 2.
-
-    Args:
-        rounds: attention `(B, H, N, N)` of each round, from the first to the last.
-        entity: `(B,)`, index of the entity that receives the contributions.
-
-    Returns:
-        `(B, N)`; a row sums to 1 if all rows of the attention do.
-
-    Raises:
-        InvalidInput: if an index is out of range.
-
-    Example:
-        >>> uniform = np.full((1, 4, 2, 2), 0.5)  # one round of four heads and two entities
-        >>> attention_rollout([uniform], np.array([0]))
-        array([[0.75, 0.25]])
-
-    Source: Abnar and Zuidema, "Quantifying attention flow in transformers" (2020).
-    """
-    entities = rounds[0].shape[-1] if len(rounds) else 0
-    if not (np.greater_equal(entity, 0) & np.less(entity, entities)).all():
-        raise InvalidInput(
-            f"`entity` must be indices from 0 to {entities - 1}, for {entities} entities in "
-            f"{len(rounds)} rounds; received {entity!r}"
-        )
-    row = np.eye(entities)[entity]
-    for attention in reversed(rounds):
-        row = (row + np.einsum("bn,bnm->bm", row, attention.mean(axis=1))) / 2
-    return row
-
-
-def most_relevant(relevance: np.ndarray, candidate: np.ndarray, count: int) -> np.ndarray:
-    """Return a mask `(B, N)` of the `count` most relevant candidates, or of all candidates."""
-    order = np.argsort(-np.where(candidate, relevance, -np.inf), axis=1, kind="stable")
-    rank = np.argsort(order, axis=1, kind="stable")
-    return candidate & (rank < count)
 
 
 def _rounds(scores):

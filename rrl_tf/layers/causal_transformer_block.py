@@ -180,10 +180,9 @@ class CausalTransformerBlock(BaseLayer):
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
         bias = ops.cast(bias, scores.dtype)
         scores = ops.cast(softmax(scores + bias), self.compute_dtype)
-        kept = scores
-        if self.dropout_placement == "probabilities":
-            kept = self.dropouts[0](scores, training=training)
-        return ops.matmul(kept, value), scores
+        # Also called without dropout, because `rrl_tf.interpret` changes attention there.
+        drops = training and self.dropout_placement == "probabilities"
+        return ops.matmul(self.dropouts[0](scores, training=drops), value), scores
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return carried_mask(inputs)

@@ -54,7 +54,7 @@ MEANINGS = {
 }
 """Name of a metric -> its meaning in a caption. docs/how_to/log.md describes all metrics."""
 
-_PAGE = """<!doctype html>
+_HEAD = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -79,7 +79,10 @@ figcaption {{ font-size: .875rem; opacity: .75; }}
 </style>
 <h1>{title}</h1>
 <p>{sentence}</p>
-{about}
+"""
+_PAGE = (
+    _HEAD
+    + """{about}
 <h2>Outcome</h2>
 {outcome}
 <h2>Pictures</h2>
@@ -95,6 +98,7 @@ figcaption {{ font-size: .875rem; opacity: .75; }}
 {settings}
 </html>
 """
+)
 
 
 def write_report(
@@ -150,6 +154,34 @@ def write_report(
     file = folder.path / "report.html"
     with atomic_file(file) as draft:
         draft.write_text(text)
+    return file
+
+
+def write_page(
+    file: pathlib.Path,
+    title: str,
+    sentence: str,
+    sections: Mapping[str, tuple[pathlib.Path, Sequence[Mapping[str, Any]]]],
+) -> pathlib.Path:
+    """Write a self-contained page with a figure and a table in each section.
+
+    Args:
+        file: path of the page.
+        title: its title.
+        sentence: text below the title.
+        sections: dict heading -> path of a figure with a caption, and the rows of a table.
+
+    Returns:
+        Path of the page.
+    """
+    text = _HEAD.format(title=html.escape(title), sentence=html.escape(sentence))
+    for heading, (picture, rows) in sections.items():
+        table = [_row(list(rows[0]), "th")] if rows else []
+        table += [_row([_shown(cell) for cell in row.values()]) for row in rows]
+        text += f"<h2>{html.escape(heading)}</h2>\n{_picture(picture)}\n"
+        text += f"<table>{''.join(table)}</table>\n"
+    with atomic_file(file) as draft:
+        draft.write_text(f"{text}</html>\n")
     return file
 
 

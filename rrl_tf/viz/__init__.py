@@ -8,6 +8,7 @@ _MODULES = {
     "episode_memory": "EpisodeMemory VIEW gates_figure",
     "episode_film": "film",
     "graphs": "graph_attention_figure graph_layout",
+    "interpretation": "attribution_figure dots_figure patching_figure removal_figure",
     "maps": "digits_figure memory_attention_figure most_attended questions_figure",
     "output": "figure_to_image save_figure save_film",
 }

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from serving.errors import ServingError, invalid
+from serving.server.telemetry import RequestRecord, current_request
 
 _log = logging.getLogger("serving")
 _LARGE = 1 << 14  # a request with more bytes of inputs counts as large
@@ -99,6 +100,7 @@ class _Request:
     rows: int
     arrival: float
     future: asyncio.Future
+    record: RequestRecord | None
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -149,6 +151,10 @@ class Scheduler:
         self._last_was_large = True
         self._last_small_arrival = -math.inf
         self._timer: asyncio.TimerHandle | None = None
+        if metrics is not None:
+            metrics.queue_depth.set_function(
+                lambda: sum(len(group.requests) for group in self._groups.values())
+            )
 
     async def run(
         self, servable: Any, signature: Any, inputs: dict[str, Any], outputs: Any
@@ -167,7 +173,7 @@ class Scheduler:
                 be batched, or the error of the model.
         """
         loop = asyncio.get_running_loop()
-        request = _Request(inputs, 1, loop.time(), loop.create_future())
+        request = _Request(inputs, 1, loop.time(), loop.create_future(), current_request.get())
         is_large = sum(array.nbytes for array in inputs.values()) > _LARGE
         if not is_large:
             self._last_small_arrival = request.arrival
@@ -282,10 +288,14 @@ class Scheduler:
         self._last_was_large = group.is_large
         # Keeps the version loaded while the batch runs, even if all clients disconnect.
         group.servable.users += 1
+        start = loop.time()
 
         def execute():
+            current_request.set(batch[0].record)  # what this thread logs has the ID of the first
+            times = [start, loop.time()]
             results = _run_batch(group, batch)
-            loop.call_soon_threadsafe(self._finish, group, batch, results)
+            times.append(loop.time())
+            loop.call_soon_threadsafe(self._finish, group, batch, results, times)
 
         self._executor.submit(execute)
 
@@ -300,7 +310,9 @@ class Scheduler:
         metrics.processed_batch_size.observe(parameters.padded(rows))
         metrics.padding_size.observe(parameters.padded(rows) - rows)
 
-    def _finish(self, group, batch, results):
+    def _finish(self, group, batch, results, times):
+        if any(request.record is not None for request in batch):
+            _note_parts(group, batch, *times, asyncio.get_running_loop().time())
         self._running["large" if group.is_large else "small"] -= 1
         group.servable.users -= 1
         group.concurrency.current -= len(batch)
@@ -317,6 +329,25 @@ class Scheduler:
     def close(self) -> None:
         """End the threads; each one finishes its current batch first."""
         self._executor.shutdown(wait=False)
+
+
+def _note_parts(group, batch, start, run_start, run_end, end):
+    """Note the times of a batch in the records of its requests, for telemetry."""
+    traced = [request for request in batch if request.record is not None]
+    linked = [request.record for request in traced]
+    attributes = {
+        "model.name": group.servable.name,
+        "model.version": group.servable.version,
+        "model.signature": group.signature.name,
+        "batch.requests": len(batch),
+        "batch.rows": sum(request.rows for request in batch),
+    }
+    for request in traced:
+        request.record.parts += [
+            ("queue", request.arrival, start, {}, ()),
+            ("batch", start, end, attributes, ()),
+            ("model", run_start, run_end, attributes, linked),
+        ]
 
 
 def _run_batch(group, batch):

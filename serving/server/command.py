@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
+import json
 import logging
 import os
 import sys
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 
 from rrl_tf._tf_logging import load_tensorflow
 from serving.server import flags as flags_module
+from serving.server.telemetry import current_request
 
 _log = logging.getLogger("serving")
 # Python's switch interval: after this time, the event loop's thread yields to a thread that waits.
@@ -28,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from serving.server.config_files import StartError
     from serving.server.service import serve
 
-    _set_up_logging()
+    _set_up_logging(flags.log_format)
     sys.setswitchinterval(_SWITCH_SECONDS)
     tf.get_logger().setLevel("ERROR")
     for warning in warnings:
@@ -51,21 +54,40 @@ class OneLine(logging.Formatter):
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        text = record.message
-        if len(text) > _LONGEST:
-            cut = f"... ({len(text)} characters) ..."
-            text = text[: _LONGEST - _TAIL] + cut + text[-_TAIL:]
         record.message = "".join(
             letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-            for letter in text
+            for letter in _shortened(record.message)
         )
         return super().formatMessage(record)
 
 
-def _set_up_logging():
+class JsonLines(logging.Formatter):
+    """A formatter that writes each message as a JSON object, with the ID of its request."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(),
+            "level": record.levelname,
+            "message": _shortened(record.getMessage()),
+        }
+        if request := current_request.get():
+            line["request_id"] = request.id
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line | getattr(record, "fields", {}))
+
+
+def _shortened(text):
+    if len(text) <= _LONGEST:
+        return text
+    return text[: _LONGEST - _TAIL] + f"... ({len(text)} characters) ..." + text[-_TAIL:]
+
+
+def _set_up_logging(log_format):
     """Write the log to stderr, with one line for each message."""
+    line = OneLine("%(asctime)s %(levelname)s %(message)s")
     logging.basicConfig(level=logging.INFO)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(JsonLines() if log_format == "json" else line)
     # aiohttp logs a traceback for each request that is not HTTP.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)

@@ -94,6 +94,15 @@ class Flags:
         "",
         "path of a MonitoringConfig in protobuf text format, which turns Prometheus metrics on",
     )
+    enable_tracing: bool = _flag(
+        False,
+        "send a trace of each request to the OpenTelemetry collector that the OTEL_* environment "
+        "variables name, by default http://localhost:4318",
+    )
+    log_format: str = _flag(
+        "text",
+        "'text', or 'json' for one JSON object per line, and a line for each request with its ID",
+    )
     ssl_config_file: str = _flag(
         "", "path of an SSLConfig in protobuf text format, which turns on TLS for gRPC"
     )
@@ -312,6 +321,8 @@ def _problem(flags):
     if flags.sequence_overflow not in ("refuse", "evict_oldest"):
         received = flags.sequence_overflow
         return f"--sequence_overflow must be refuse or evict_oldest; received {received!r}"
+    if flags.log_format not in ("text", "json"):
+        return f"--log_format must be text or json; received {flags.log_format!r}"
     if flags.batching_parameters_file and not flags.enable_batching:
         return "--batching_parameters_file needs --enable_batching"
     names = [f"tensorflow_{kind}_parallelism" for kind in ("session", "intra_op", "inter_op")]

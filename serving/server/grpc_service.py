@@ -1,10 +1,15 @@
-"""Implement the gRPC services of TensorFlow Serving: PredictionService and ModelService."""
+"""Implement the gRPC services of TensorFlow Serving, and add those of the other protocol.
+
+PredictionService and ModelService are TensorFlow Serving's; the handlers, with their limits and
+errors, are also those of GRPCInferenceService in `open_inference`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import collections
 import contextlib
+import functools
 import logging
 import sys
 import time
@@ -25,6 +30,7 @@ from tensorflow_serving.apis import (
 
 from serving import tensors
 from serving.errors import ServingError, invalid, too_large
+from serving.server import open_inference_messages
 from serving.server.admission import ByteBudget
 from serving.server.examples import (
     CLASSIFY,
@@ -35,6 +41,7 @@ from serving.server.examples import (
 )
 from serving.server.inference import LARGE, Inference, ModelChoice, fill_spec, in_thread, num_bytes
 from serving.server.model import DEFAULT_SIGNATURE
+from serving.server.open_inference import OpenInferenceService
 from serving.server.sequences import read_metadata
 
 _log = logging.getLogger("serving")
@@ -42,7 +49,7 @@ _MAX_DETAILS = 1024  # characters of an error message, as in tensorflow_model_se
 # Maximum number of values in a tensor of an undeclared shape that repeats its last value. A few
 # bytes can declare a shape of any size, and TensorFlow parses strings one at a time.
 _MAX_FILLED = 1 << 20
-_COUNTED = {"Predict", "Classify", "Regress", "MultiInference"}
+_COUNTED = {"Predict", "Classify", "Regress", "MultiInference", "ModelInfer"}
 # Limit for a request with tf.Examples. Protobuf copies each of them several times, and no other
 # thread runs meanwhile.
 _MAX_EXAMPLE_BYTES = 1 << 25
@@ -64,7 +71,7 @@ _BYTEWISE = {
 def add_services(
     server: Any, inference: Inference, as_content: bool = False, max_bytes: int = sys.maxsize
 ) -> list[str]:
-    """Add PredictionService and ModelService to a `grpc.aio` server, and return their full names.
+    """Add the services of both protocols to a `grpc.aio` server, and return their full names.
 
     Args:
         server: The server, not yet started.
@@ -72,88 +79,101 @@ def add_services(
         as_content: Whether replies fill `tensor_content` instead of the typed fields.
         max_bytes: The maximum number of bytes of all large requests in progress together.
     """
-    services = Services(inference, as_content, ByteBudget(max_bytes, code="RESOURCE_EXHAUSTED"))
+    budget = ByteBudget(max_bytes, code="RESOURCE_EXHAUSTED")
+    services = Services(inference, as_content)
+    handler = functools.partial(_handler, inference, budget)
     names = []
-    for file in (prediction_service_pb2, model_service_pb2):
+    for file, owner in (
+        (prediction_service_pb2, services),
+        (model_service_pb2, services),
+        (open_inference_messages, OpenInferenceService(inference)),
+    ):
         for service in file.DESCRIPTOR.services_by_name.values():
-            handlers = {method.name: services.handler(method) for method in service.methods}
+            handlers = {method.name: handler(owner, method) for method in service.methods}
             generic = grpc.method_handlers_generic_handler(service.full_name, handlers)
             server.add_generic_rpc_handlers((generic,))
             names.append(service.full_name)
     return names
 
 
+def _handler(inference, budget, owner, described):
+    """Return the RPC handler of the method of `owner` that a descriptor describes.
+
+    The handler parses the request itself. If gRPC did so, it would parse large messages in the
+    event loop, and it would answer an invalid message with UNKNOWN and log a traceback.
+    """
+    method = getattr(owner, described.name)
+    request_class = message_factory.GetMessageClass(described.input_type)
+    has_metadata = described.name == "Predict"
+
+    async def rpc(data, context):
+        start, request, response = time.perf_counter(), request_class(), b""
+        code, details = "OK", ""
+        try:
+            async with _within_budget(budget, context, data):
+                request = await in_thread(len(data), _parse, request_class, data)
+                with inference.accepted():
+                    extra = [context.invocation_metadata()] if has_metadata else []
+                    response = await method(request, len(data), *extra)
+        except ServingError as error:
+            code, details = error.code, error.message
+        except DecodeError as error:
+            code, details = "INVALID_ARGUMENT", str(error)
+        except asyncio.CancelledError:
+            left = context.time_remaining()
+            code = "CANCELLED" if left is None or left > 0 else "DEADLINE_EXCEEDED"
+            raise
+        except Exception as error:
+            _log.exception("unexpected error in %s", described.name)
+            code, details = "INTERNAL", f"{type(error).__name__}: {error}"
+        finally:
+            if described.name in _COUNTED:
+                name = _model_name(request)
+                inference.count_request(name, code, described.name, "GRPC", start)
+        if code == "OK":
+            if not isinstance(response, bytes):
+                response = response.SerializeToString()
+            if len(response) > _MAX_COMPRESSED:
+                context.disable_next_message_compression()
+            return response
+        if len(details) > _MAX_DETAILS:
+            details = details[:_MAX_DETAILS] + "...TRUNCATED"
+        await context.abort(grpc.StatusCode[code], details)
+
+    return grpc.unary_unary_rpc_method_handler(rpc)
+
+
+@contextlib.asynccontextmanager
+async def _within_budget(budget, context, data):
+    """Charge the bytes of a large request to the budget until the `with` block ends."""
+    if len(data) <= LARGE:
+        yield
+        return
+    peer = context.peer()  # ipv4:127.0.0.1:1234, or unix:
+    async with budget.lease(peer.rpartition(":")[0] or peer) as lease:
+        lease.complete()
+        lease.grow(len(data))
+        yield
+
+
+def _model_name(request):
+    """Return the name of the model in an inference request; "" if there is none."""
+    if hasattr(request, "model_name"):
+        return request.model_name
+    first = next(iter(getattr(request, "tasks", [request])), None)
+    return first.model_spec.name if first else ""
+
+
 class Services:
-    """The methods of both services, under their names in the protocol.
+    """The methods of both services of TensorFlow Serving, under their names in the protocol.
 
     Args:
         inference: The `Inference` that runs the requests.
         as_content: Whether replies fill `tensor_content` instead of the typed fields.
-        budget: The `ByteBudget` of all large requests.
     """
 
-    def __init__(self, inference: Inference, as_content: bool, budget: ByteBudget) -> None:
-        self._inference, self._as_content, self._budget = inference, as_content, budget
-
-    def handler(self, described: Any) -> Any:
-        """Return the RPC handler of the method that a descriptor describes.
-
-        The handler parses the request itself. If gRPC did so, it would parse large messages in the
-        event loop, and it would answer an invalid message with UNKNOWN and log a traceback.
-        """
-        method = getattr(self, described.name)
-        request_class = message_factory.GetMessageClass(described.input_type)
-        is_multiple = described.name == "MultiInference"
-        has_metadata = described.name == "Predict"
-
-        async def rpc(data, context):
-            start, request, response = time.perf_counter(), request_class(), b""
-            code, details = "OK", ""
-            try:
-                async with self._within_budget(context, data):
-                    request = await in_thread(len(data), _parse, request_class, data)
-                    with self._inference.accepted():
-                        extra = [context.invocation_metadata()] if has_metadata else []
-                        response = await method(request, len(data), *extra)
-            except ServingError as error:
-                code, details = error.code, error.message
-            except DecodeError as error:
-                code, details = "INVALID_ARGUMENT", str(error)
-            except asyncio.CancelledError:
-                left = context.time_remaining()
-                code = "CANCELLED" if left is None or left > 0 else "DEADLINE_EXCEEDED"
-                raise
-            except Exception as error:
-                _log.exception("unexpected error in %s", described.name)
-                code, details = "INTERNAL", f"{type(error).__name__}: {error}"
-            finally:
-                if described.name in _COUNTED:
-                    spec = next(iter(request.tasks), None) if is_multiple else request
-                    name = spec.model_spec.name if spec else ""
-                    self._inference.count_request(name, code, described.name, "GRPC", start)
-            if code == "OK":
-                if not isinstance(response, bytes):
-                    response = response.SerializeToString()
-                if len(response) > _MAX_COMPRESSED:
-                    context.disable_next_message_compression()
-                return response
-            if len(details) > _MAX_DETAILS:
-                details = details[:_MAX_DETAILS] + "...TRUNCATED"
-            await context.abort(grpc.StatusCode[code], details)
-
-        return grpc.unary_unary_rpc_method_handler(rpc)
-
-    @contextlib.asynccontextmanager
-    async def _within_budget(self, context, data):
-        """Charge the bytes of a large request to the budget until the `with` block ends."""
-        if len(data) <= LARGE:
-            yield
-            return
-        peer = context.peer()  # ipv4:127.0.0.1:1234, or unix:
-        async with self._budget.lease(peer.rpartition(":")[0] or peer) as lease:
-            lease.complete()
-            lease.grow(len(data))
-            yield
+    def __init__(self, inference: Inference, as_content: bool) -> None:
+        self._inference, self._as_content = inference, as_content
 
     async def Predict(self, request: Any, size: int, metadata: Any) -> bytes:
         parameters = read_metadata(metadata or ())

@@ -103,7 +103,8 @@ class Inference:
         """Count a request in `request_count` and, if it succeeded, in `request_latency`.
 
         As in tensorflow_model_server, these metrics include inference requests over gRPC and all
-        requests below `/v1/` over REST, even those that are rejected.
+        requests below `/v1/` over REST, even those that are rejected. They also include inference
+        requests below `/v2/`.
 
         Args:
             model: The name of the model in the request; an unknown one is counted as "".
@@ -135,6 +136,11 @@ class Inference:
             yield
         finally:
             self._num_accepted -= 1
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every configured model has an available version, and requests are accepted."""
+        return self.repository.ready and not self.is_draining
 
     async def drain(self, seconds: float) -> None:
         """Accept no new requests, and wait up to `seconds` for those in progress."""

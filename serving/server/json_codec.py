@@ -16,7 +16,7 @@ import math
 import sys
 import types
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,13 @@ _SIMDJSON_TYPES = {"f": ("d", "f8"), "i": ("i", "i8"), "u": ("u", "u8")}
 _SIMDJSON_ERRORS = (ValueError, TypeError, RuntimeError, LookupError, AttributeError)
 _WHITE_SPACE = b" \t\n\v\f\r"
 _NUMBER_CHARACTERS = b"0123456789+-.eE \t\n\r"
-_LEAVES = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str, dict}}
+_LEAVES: dict[str, set[type]] = {
+    "f": {int, float},
+    "i": {int},
+    "u": {int},
+    "b": {bool},
+    "O": {str, dict},
+}
 _EXPECTED = {
     "f": "numbers",
     "i": "whole numbers",
@@ -77,7 +83,7 @@ def read_predict(
     """
     text = decompress(body, encoding, limit)
     with contextlib.suppress(NeedsSlowPath, ServingError):
-        return _predict(_parse_numbers(text), signatures, steps)
+        return _predict(parse_numbers(text, _unpack_predict), signatures, steps)
     return _predict(parse(text), signatures, steps)
 
 
@@ -128,24 +134,41 @@ def parse(text: bytes) -> dict[str, Any]:
     return document
 
 
-def _parse_numbers(text):
-    """Return the members of a request, in which each list of numbers is a simdjson `Array`."""
+def parse_numbers(text: bytes, unpack: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """Return the members of a request, in which each list of numbers is a simdjson `Array`.
+
+    Args:
+        text: The JSON text.
+        unpack: A function of the simdjson object that returns its members, such as `unpack`.
+
+    Raises:
+        NeedsSlowPath: If `parse` must parse the text instead.
+    """
     if text.count(b"{") > MOST_VALUES:
         raise NeedsSlowPath
     try:
-        document = _members(simdjson.Parser().parse(text))
-        for name in ("inputs", "instances"):
-            value = document.get(name)
-            if isinstance(value, simdjson.Object):
-                document[name] = _members(value)
-            elif isinstance(value, simdjson.Array) and isinstance(value[0], simdjson.Object):
-                document[name] = [_members(row) for row in value]
+        document = unpack(simdjson.Parser().parse(text))
         layout = _layout(document)
     except _SIMDJSON_ERRORS as error:
         raise NeedsSlowPath from error
     if text.translate(None, _NUMBER_CHARACTERS) != layout:
         raise NeedsSlowPath
     return document
+
+
+def unpack(value: Any) -> Any:
+    """Return a simdjson object as a dict, and each list of objects in it as a tuple of dicts."""
+    if isinstance(value, simdjson.Object):
+        return {name: unpack(member) for name, member in _members(value).items()}
+    if isinstance(value, simdjson.Array) and isinstance(value[0], simdjson.Object):
+        return tuple(map(unpack, value))
+    return value
+
+
+def _unpack_predict(document):
+    """Return the members of a predict request, in which rows of named inputs are a list."""
+    members = unpack(document).items()
+    return {name: list(each) if isinstance(each, tuple) else each for name, each in members}
 
 
 def _members(value):
@@ -167,9 +190,13 @@ def _layout(value):
         return b"{" + b",".join(members) + b"}"
     if isinstance(value, list):  # rows, all of which must have the layout of the first one
         return b"[" + b",".join([_layout(value[0])] * len(value)) + b"]"
+    if isinstance(value, tuple):
+        return b"[" + b",".join(map(_layout, value)) + b"]"
     if isinstance(value, str):
         return b'"' + _stripped(value) + b'"'
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool):
+        return _stripped(str(value).lower())
+    if not isinstance(value, int | float):
         raise NeedsSlowPath
     return b""
 
@@ -229,7 +256,7 @@ def _predict(document, signatures, steps=_NONE):
         raise invalid(f"'inputs' must have the keys {sorted(dtypes)}; received {sorted(columns)}")
     unsupported_code = "INVALID_ARGUMENT" if in_rows else "UNIMPLEMENTED"
     arrays = {
-        key: _array(columns[key], key, dtype, unsupported_code) for key, dtype in dtypes.items()
+        key: to_array(columns[key], key, dtype, unsupported_code) for key, dtype in dtypes.items()
     }
     return name, arrays, in_rows, parameters
 
@@ -257,7 +284,15 @@ def _is_named(value):
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 
-def _array(value, name, dtype, unsupported_code):
+def to_array(value: Any, name: str, dtype: np.dtype | None, unsupported_code: str) -> np.ndarray:
+    """Return a value from JSON, such as nested lists, as an array.
+
+    Args:
+        value: The value, in which lists may be simdjson arrays.
+        name: The name of the input, for error messages.
+        dtype: The dtype of the array; None for one that NumPy does not have.
+        unsupported_code: The code of the error for a dtype that JSON cannot represent.
+    """
     if dtype is None or dtype.kind not in _LEAVES or (dtype.itemsize == 2 and dtype.kind == "f"):
         raise ServingError(unsupported_code, f"input {name!r}: JSON cannot represent {dtype}")
     if isinstance(value, simdjson.Array):
@@ -431,18 +466,23 @@ def predict_reply(outputs: Mapping[str, np.ndarray], rows: bool) -> bytes:
     if rows and (len(sizes) != 1 or None in sizes):
         shapes = {name: list(array.shape) for name, array in outputs.items()}
         raise invalid(f"outputs of shapes {shapes} have no rows: send 'inputs', not 'instances'")
-    is_fast = all(map(_is_fast, outputs.values()))
-    values: dict[str, Any] = {
-        name: np.ascontiguousarray(array) if is_fast else _to_lists(name, array)
-        for name, array in outputs.items()
-    }
+    values, dump = to_json(outputs)
     value: Any = values
     if len(values) == 1:
         (value,) = values.values()
     elif rows:
         value = [dict(zip(values, row)) for row in zip(*values.values())]
-    reply = {"predictions" if rows else "outputs": value}
-    return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY) if is_fast else _dumps(reply)
+    return dump({"predictions" if rows else "outputs": value})
+
+
+def to_json(
+    arrays: Mapping[str, np.ndarray],
+) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], bytes]]:
+    """Return (name -> value, function that writes a document with these values as JSON)."""
+    if all(map(_is_fast, arrays.values())):
+        dump = functools.partial(orjson.dumps, option=orjson.OPT_SERIALIZE_NUMPY)
+        return {name: np.ascontiguousarray(array) for name, array in arrays.items()}, dump
+    return {name: _to_lists(name, array) for name, array in arrays.items()}, _dumps
 
 
 def classify_reply(labels: np.ndarray, scores: np.ndarray) -> bytes:

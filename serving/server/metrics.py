@@ -46,9 +46,9 @@ class Metrics:
         self.input_batch_size = histogram(batching + "input_batch_size", **sizes)
         self.processed_batch_size = histogram(batching + "processed_batch_size", **sizes)
         self.padding_size = histogram(batching + "padding_size", **sizes)
-        self.sequences, self.sequence_bytes = (
+        self.sequences, self.sequence_bytes, self.queue_depth = (
             prometheus_client.Gauge(PREFIX + name, name, registry=self._registry)
-            for name in ("sequences", "sequence_bytes")
+            for name in ("sequences", "sequence_bytes", batching + "queue_depth")
         )
 
     def warmed_up(self, path: str, status: str, seconds: float, records: int) -> None:

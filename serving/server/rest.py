@@ -1,4 +1,4 @@
-"""Implement the REST API of TensorFlow Serving and the HTTP server around it."""
+"""Implement the HTTP server and the REST APIs of TensorFlow Serving and of `open_inference`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from serving.errors import ServingError, invalid, too_large
-from serving.server import config_files, json_codec
+from serving.server import config_files, json_codec, open_inference, open_inference_codec
 from serving.server.admission import REQUEST_TIMEOUT, SMALL, ByteBudget
 from serving.server.examples import CLASSIFY, REGRESS
 from serving.server.flags import Flags
@@ -38,6 +38,7 @@ _PATHS = {
 _ORIGIN = re.compile(r"https?://[^/?]*", re.IGNORECASE)  # start of a request target with a host
 _LARGE_REPLY = 1 << 12  # more numbers than this take longer to write than a call to a worker
 _BYTES_PER_NUMBER = 16  # this many bytes of a string take as long to write as one number
+_HEADER_LENGTH = "Inference-Header-Content-Length"
 _COMPRESSED = 1 << 10  # bytes; a smaller reply fits into one packet anyway
 _COMPRESSION_COST = 4  # a byte takes this many times as long to compress as to copy
 _READ_SIZE = 1 << 14
@@ -134,10 +135,11 @@ class _Body:
     data: bytearray
     encoding: str
     peer: str
+    header_length: str | None
 
 
 class RestServer:
-    """An HTTP server with the REST API of TensorFlow Serving, metrics and a readiness probe.
+    """An HTTP server with the REST APIs of both protocols, metrics and a readiness probe.
 
     The path `/readyz` has status 200 if every model has an available version, and 503 otherwise.
 
@@ -145,10 +147,14 @@ class RestServer:
         inference: The `Inference` that runs the requests.
         flags: The server's flags.
         page: The handler of all other paths, a `serving.playground.page.Page`; `None` for none.
+        telemetry: The `Telemetry` that traces and logs requests; `None` for none.
     """
 
-    def __init__(self, inference: Inference, flags: Flags, page: Any = None) -> None:
-        self._inference, self._flags, self._page = inference, flags, page
+    def __init__(
+        self, inference: Inference, flags: Flags, page: Any = None, telemetry: Any = None
+    ) -> None:
+        self._inference, self._flags = inference, flags
+        self._page, self._telemetry = page, telemetry
         self._timeout = flags.rest_api_timeout_in_ms / 1000 or None  # None is no limit
         self.patience = flags.rest_api_header_timeout_in_ms / 1000
         self._headers = _CORS if flags.rest_api_enable_cors_support else {}
@@ -215,6 +221,8 @@ class RestServer:
             return web.Response(status=499)
         connection.begin_request()
         try:
+            if self._telemetry is not None:
+                return await self._telemetry.http(request, self._route)
             return await self._route(request)
         finally:
             connection.end_request()
@@ -228,7 +236,7 @@ class RestServer:
             page, headers = await _encoded(request, await self._inference.metrics_page())
             return web.Response(body=page, content_type="text/plain", headers=headers)
         if path == "/readyz" and request.method in ("GET", "HEAD"):
-            ready = self._inference.repository.ready and not self._inference.is_draining
+            ready = self._inference.is_ready
             status = 200 if ready else 503
             return web.json_response({"ready": ready}, status=status, headers=self._headers)
         if self._page is not None:
@@ -239,7 +247,8 @@ class RestServer:
 
     async def _api_response(self, request, path):
         """Return the response to an API request, which may be an error, and count the request."""
-        start, known = time.perf_counter(), _PATHS.get(request.method)
+        paths = _PATHS if path.startswith("/v1/") else open_inference.PATHS
+        start, known = time.perf_counter(), paths.get(request.method)
         match = known and known.fullmatch(path)
         status, code, message = 200, "OK", ""
         headers: dict[str, str] = {}
@@ -254,15 +263,14 @@ class RestServer:
             status, code, message = 500, "INTERNAL", f"{type(error).__name__}: {error}"
         if code != "OK":
             body = json.dumps({"error": message}, ensure_ascii=False).encode("utf-8", "replace")
-        if path.startswith("/v1/"):
-            groups = match.groupdict() if match else {}
+        groups = match.groupdict() if match else {}
+        if paths is _PATHS or "verb" in groups:
             name, verb = urllib.parse.unquote(groups.get("name", "")), groups.get("verb")
             self._inference.count_request(name, code, verb, "REST", start)
         response = web.Response(
             body=body,
             status=status,
-            content_type="application/json",
-            headers=self._headers | headers,
+            headers={"Content-Type": "application/json"} | self._headers | headers,
         )
         # A client that has not received "100 Continue" may send its next request instead of the
         # body, and the server could not tell them apart.
@@ -273,24 +281,31 @@ class RestServer:
 
     async def _call_api(self, request, path, match):
         """Return (body, headers) of the reply to an API request, or raise ServingError."""
-        if not path.startswith("/v1/"):
+        is_open = not path.startswith("/v1/")
+        is_preflight = request.method == "OPTIONS" and self._headers
+        if is_open and match is None and not (is_preflight and path.startswith("/v2/")):
             raise ServingError("NOT_FOUND", f"Not Found: {path}")
-        if request.method == "OPTIONS" and self._headers:
+        if is_preflight:
             if not request.headers.get("Origin", "").startswith(("http://", "https://")):
                 raise invalid("OPTIONS needs an Origin that starts with http:// or https://")
             return b"", {}
         if match is None:
             raise invalid(f"Malformed request: {request.method} {path}")
-        model = _requested_model(match)
+        if is_open and request.method == "GET":
+            document = open_inference.describe(self._inference, match)
+            return await _encoded(request, json.dumps(document).encode())
+        model = open_inference.requested_model(match) if is_open else _requested_model(match)
         if request.method == "GET":
             read = self._metadata if match["metadata"] else self._status
             return await _encoded(request, await read(model))
-        method = self._predict if match["verb"] == "predict" else self._examples
+        method = {"predict": self._predict, "infer": self._infer}.get(match["verb"], self._examples)
         try:
             with self._inference.accepted():
                 self._check_headers(request, model)
                 async with asyncio.timeout(self._timeout), self._body(request) as body:
-                    return await _encoded(request, await method(body, model, match["verb"]))
+                    reply, headers = await method(body, model, match["verb"])
+                    reply, more = await _encoded(request, reply)
+                    return reply, headers | more
         except TimeoutError as error:
             raise ServingError(
                 "DEADLINE_EXCEEDED", f"no answer within {self._timeout:g} seconds"
@@ -316,7 +331,7 @@ class RestServer:
             lease.complete()
             if connection := self.connections.get(request.transport):
                 connection.is_answering = True
-            yield _Body(data, _encoding(request), peer)
+            yield _Body(data, _encoding(request), peer, request.headers.get(_HEADER_LENGTH))
 
     def _check_size(self, size):
         if size > self._max_bytes:
@@ -329,13 +344,16 @@ class RestServer:
             return function(bytes(body.data), *arguments)
         return await self._workers.call(function, bytes(body.data), *arguments, peer=body.peer)
 
-    async def _write(self, function, arrays, *arguments, peer):
-        """Write a reply in this process if it is small, otherwise in a worker process."""
+    async def _write(self, function, arrays, *arguments, peer, num_raw=0):
+        """Write a reply in this process if it is small, otherwise in a worker process.
+
+        If only its `num_raw` raw bytes are large, it is written in another thread.
+        """
         # An array without values can still be large in JSON: [[], [], ...].
         numbers = sum(math.prod(max(size, 1) for size in array.shape) for array in arrays)
         size = max(numbers, sum(map(num_bytes, arrays)) // _BYTES_PER_NUMBER)
         if size <= _LARGE_REPLY:
-            return function(*arguments)
+            return await in_thread(num_raw, function, *arguments)
         return await self._workers.call(function, *arguments, peer=peer)
 
     async def _predict(self, body, model, _):
@@ -355,7 +373,24 @@ class RestServer:
 
         _, _, outputs = await self._inference.predict(model, read)
         write, arrays = json_codec.predict_reply, outputs.values()
-        return await self._write(write, arrays, outputs, rows, peer=body.peer)
+        return await self._write(write, arrays, outputs, rows, peer=body.peer), {}
+
+    async def _infer(self, body, model, _):
+        request = await self._read(open_inference_codec.read_body, body, body.header_length)
+        servable, outputs = await open_inference.infer(self._inference, model, request)
+        raw = {name for name in outputs if request.outputs.get(name, request.is_raw)}
+        written = servable.name, str(servable.version), request.id, outputs, raw
+        # Strings take time to write in either form.
+        slow = [array for name, array in outputs.items() if name not in raw or array.dtype == "O"]
+        reply, length = await self._write(
+            open_inference_codec.write_body,
+            slow,
+            *written,
+            peer=body.peer,
+            num_raw=sum(outputs[name].nbytes for name in raw),
+        )
+        headers = {_HEADER_LENGTH: str(length), "Content-Type": "application/octet-stream"}
+        return reply, {} if length is None else headers
 
     async def _examples(self, body, model, verb):
         api, method, write = {
@@ -365,7 +400,7 @@ class RestServer:
         name, examples = await self._read(json_codec.read_examples, body)
         heads = [(method, name)]
         _, ((_, arrays),) = await self._inference.run_heads(api, model, heads, examples)
-        return await self._write(write, arrays, *arrays, peer=body.peer)
+        return await self._write(write, arrays, *arrays, peer=body.peer), {}
 
     async def _status(self, model):
         return json.dumps(_to_dict(await self._inference.status(model))).encode()
@@ -442,11 +477,6 @@ def _check_has_rows(signature):
 
 def _requested_model(match):
     """Return the model in a matched path as (name, version or None, label or None)."""
-    version = None
-    if match["version"]:
-        digits = match["version"].lstrip("0") or "0"
-        if len(digits) > 19 or int(digits) >= 1 << 63:
-            raise invalid(f"Malformed request: version {digits[:40]} is out of range")
-        version = int(digits)
+    version = open_inference.read_version(match["version"]) if match["version"] else None
     label = match["label"] and urllib.parse.unquote(match["label"])
     return urllib.parse.unquote(match["name"]), version, label

@@ -40,8 +40,10 @@ from serving.server.flags import Flags
 from serving.server.grpc_service import add_services
 from serving.server.inference import Inference
 from serving.server.metrics import Metrics
+from serving.server.open_inference_messages import ReflectionPool
 from serving.server.process_group import check_port
 from serving.server.repository import Repository
+from serving.server.telemetry import Telemetry
 from serving.server.versions import read_models
 
 _log = logging.getLogger("serving")
@@ -74,6 +76,14 @@ class Server:
         self.grpc_port = self.rest_port = None
         ssl_file = flags.ssl_config_file
         self._credentials = read_credentials(ssl_file) if ssl_file else None
+        has_telemetry = flags.enable_tracing or flags.log_format == "json"
+        try:
+            self._telemetry = Telemetry(flags) if has_telemetry else None
+        except ImportError as error:
+            raise StartError(
+                f"--enable_tracing needs the package {error.name}, which is not installed. "
+                "Use `pip install '.[otel]'`."
+            ) from error
         metrics = Metrics()
         self.repository = Repository(flags, metrics)
         threads = self.repository.loader.batching or BatchingParameters()
@@ -131,7 +141,8 @@ class Server:
             "grpc.max_allowed_incoming_connections": _max_descriptors() // 4,
             **flags.channel_arguments,
         }
-        self._grpc = grpc.aio.server(options=tuple(options.items()))
+        interceptors = [self._telemetry] if self._telemetry is not None else None
+        self._grpc = grpc.aio.server(interceptors=interceptors, options=tuple(options.items()))
         as_content = flags.enable_serialization_as_tensor_content
         names = add_services(self._grpc, self._inference, as_content, 4 * (limit or sys.maxsize))
         if flags.enable_grpc_healthcheck_service:
@@ -141,7 +152,8 @@ class Server:
                 await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
             names.append(health.SERVICE_NAME)
         if reflection is not None:
-            reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._grpc)
+            names.append(reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._grpc, ReflectionPool())
         if flags.grpc_socket_path and self._place[1] == 0:
             self._listen_grpc(f"unix:{flags.grpc_socket_path}")
         if flags.port or not flags.grpc_socket_path:
@@ -164,7 +176,7 @@ class Server:
     async def _start_rest(self):
         flags = self._flags
         page = Page(self.repository) if flags.playground else None
-        self._rest = RestServer(self._inference, flags, page)
+        self._rest = RestServer(self._inference, flags, page, self._telemetry)
         try:
             await self._rest.start(_max_descriptors() // 2, self._shares_ports)
         except OSError as error:

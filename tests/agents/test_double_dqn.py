@@ -17,7 +17,9 @@ PREPARE = doorkey_task(observation="view").preprocessor
 
 def make_agent(seed=0, dtype="float32", **arguments):
     keras.utils.set_random_seed(seed)
-    network = RelationalQNetwork.from_preset("fast", PREPARE, num_actions=5, dtype=dtype)
+    network = RelationalQNetwork.from_preset(
+        "fast", PREPARE, num_actions=5, num_rounds=1, dtype=dtype
+    )
     network.build((None, 7, 7, 20))
     return DoubleDQN(network, PREPARE, **{"jit_compile": False, **arguments})
 
@@ -171,7 +173,7 @@ def with_dropout():
 @pytest.mark.parametrize(
     ("make", "jit_compile"),
     [
-        (lambda: dense_q_network(2), True),
+        (lambda: dense_q_network(2), False),
         (functional, False),
         (with_dropout, True),
         (Subclassed, False),

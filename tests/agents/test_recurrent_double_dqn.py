@@ -28,7 +28,7 @@ from rrl_tf.training import linear_schedule
 
 pytestmark = pytest.mark.tf_only
 TASK = doorkey_task((5,))
-BURN_IN, LEARNED, N_STEP = 2, 4, 3
+BURN_IN, LEARNED, N_STEP = 1, 3, 2
 LENGTH = BURN_IN + LEARNED + N_STEP
 ENVS = 3
 
@@ -48,7 +48,7 @@ def make_agent(core="lstm", seed=0, core_arguments=None, **changes):
 
 
 def make_loop():
-    agent = make_agent()
+    agent = make_agent(jit_compile=False)
     env = GraphEnvs([DoorKeyGraph(5, reward="success", max_steps=12)], ENVS)
     replay = SequenceReplayBuffer(
         150,
@@ -191,7 +191,7 @@ def test_sequence_too_short_is_rejected():
     agent = make_agent(burn_in=LENGTH - N_STEP)
     sequence = random_sequences()
     sequence["memory"] = np.zeros((5, agent.network.memory_size), "float32")
-    with pytest.raises(InvalidInput, match="`burn_in` \\+ `n_step` = 6 \\+ 3 steps; received 9"):
+    with pytest.raises(InvalidInput, match="`burn_in` \\+ `n_step` = 4 \\+ 2 steps; received 6"):
         agent.update({name: tf.constant(value) for name, value in sequence.items()})
 
 

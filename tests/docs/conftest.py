@@ -182,6 +182,7 @@ def short_training(monkeypatch):
         if isinstance(config, RecurrentDoubleDQNConfig):
             numbers = {name: each for name, each in TOY.items() if name != "jit_compile"}
             numbers |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
+            numbers |= {"burn_in": 1, "unroll_length": 2, "n_step": 1}  # each step is traced
         return train(task, network, dataclasses.replace(config, **numbers), **options)
 
     monkeypatch.setattr(agents_train, "train_double_dqn", short)

@@ -203,7 +203,7 @@ PROGRAMS = {
     "curl": lambda arguments, read_options: None,  # see below
     **{
         name: functools.partial(console_understands, name)
-        for name in ("rrl-train", "rrl-serve", "rrl-bench")
+        for name in ("rrl-train", "rrl-interpret", "rrl-serve", "rrl-bench", "rrl-export")
     },
 }
 

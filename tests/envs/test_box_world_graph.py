@@ -56,7 +56,7 @@ def any_start(rng):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_every_step_equals_the_single_environment(crowded, seed):
     graph, step = crowded
     rng = np.random.default_rng(seed)

@@ -30,6 +30,12 @@ def folder(exported, tmp_path):
     return shutil.copytree(exported, tmp_path / "1")
 
 
+def test_a_run_folder_means_its_newest_export(exported, tmp_path):
+    for version in ("1", "2"):
+        shutil.copytree(exported, tmp_path / "export" / version)
+    assert load_policy(tmp_path).directory == tmp_path / "export" / "2"
+
+
 def test_repr_shows_environment_and_signatures(exported):
     policy = load_policy(exported)
     signatures = "['act', 'serving_default']"

@@ -54,6 +54,12 @@ def test_we_read_what_tensorflow_writes(array):
         assert decoded.dtype == array.dtype and decoded.shape == array.shape
 
 
+def test_integers_beyond_int64_are_exact():
+    """Of a list from protobuf before version 7, NumPy makes float64."""
+    array = np.array([0, 1 << 53, (1 << 64) - 1], np.uint64)
+    np.testing.assert_array_equal(tensors.from_proto(to_proto(array)), array)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.binary(max_size=300), max_size=5))
 def test_strings_survive_the_round_trip(values):

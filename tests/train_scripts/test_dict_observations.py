@@ -94,7 +94,7 @@ def test_train_dqn_on_a_dict_environment(tmp_path):
     from rrl_tf.envs import gymnasium_task
     from train_scripts import train_dqn
 
-    config = train_dqn.Config(**NUMBERS, env="Treasure-v0", runs=str(tmp_path))
+    config = train_dqn.Config(**NUMBERS, env="Treasure-v0", runs=str(tmp_path), jit_compile=False)
     run, agent = train_dqn.main(config)
     assert {path.name for path in run.folder.figures.iterdir()} == {"attention.png", "episode.gif"}
 
@@ -151,7 +151,9 @@ def test_train_recurrent_on_a_dict_environment(tmp_path):
         env="Treasure-v0",
         environment="gymnasium",
         network="lstm",
-        unroll_length=4,
+        burn_in=1,
+        unroll_length=2,
+        n_step=1,
         runs=str(tmp_path),
     )
     run, _ = train_recurrent.main(config)
@@ -193,7 +195,7 @@ def test_policy_of_a_discrete_observation_takes_it_as_it_is(tmp_path, space):
 
     gymnasium.register("Steps-v0", Steps)
     try:
-        config = train_dqn.Config(**NUMBERS, env="Steps-v0", runs=str(tmp_path))
+        config = train_dqn.Config(**NUMBERS, env="Steps-v0", runs=str(tmp_path), jit_compile=False)
         run, _ = train_dqn.main(config)
     finally:
         del gymnasium.registry["Steps-v0"]

@@ -30,6 +30,7 @@ def toy_config(tmp_path, **changes):
         "evaluate_every": 48,
         "checkpoint_every": 24,
         "evaluation_episodes": 1,
+        "jit_compile": False,
         "runs": str(tmp_path),
     }
     return dataclasses.replace(PRESETS["atari-100k"], **{**numbers, **changes})

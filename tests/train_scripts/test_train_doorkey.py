@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 ROOT = pathlib.Path(__file__).parents[2]
 
 TOY = [
+    "--num-rounds=1",
     "--steps=640",
     "--max-steps=20",
     "--num-envs=8",
@@ -38,6 +39,7 @@ def toy_config(tmp_path, **changes):
     from train_scripts.train_doorkey import FAST
 
     numbers = {
+        "num_rounds": 1,  # half of the time of tracing
         "steps": 640,
         "max_steps": 20,  # short evaluations, short films
         "num_envs": 8,
@@ -243,7 +245,7 @@ def test_most_in_sight_is_the_maximum_over_all_states(size):
 
     task = train_doorkey.make_task(dataclasses.replace(train_doorkey.FAST, sizes=(size,)))
     env, in_sight = task.make_test_env(), 0
-    for reset in task.evaluation_resets(at_most=816)[:: 6 if size == 6 else 1]:
+    for reset in task.evaluation_resets(at_most=816)[:: 12 if size == 6 else 1]:
         env.reset(**reset)
         in_sight = max(in_sight, *cells_in_sight(env.unwrapped, size))
     assert in_sight == most_in_sight(size)

@@ -78,6 +78,9 @@ def test_run_on_any_gymnasium_environment(network, tmp_path):
         steps=192,
         batch_size=2,
         learning_starts=160,
+        burn_in=1,
+        unroll_length=2,
+        n_step=1,
         updates_per_step=0.02,
         evaluation_episodes=2,
     )

@@ -37,7 +37,7 @@ def test_tflite_outputs_equal_those_of_tensorflow(name):
     for signature, spec in signatures.items():
         arrays = runtimes.random_inputs(spec["inputs"], 3)
         expected = runtimes.in_tensorflow(version, signature)(arrays)
-        _, run = runtimes.to_tflite(version, signature)
+        _, run = runtimes.in_tflite(version, signature)
         assert runtimes.largest_difference(expected, run(arrays)) < 1e-5
 
 
@@ -49,7 +49,7 @@ def test_onnx_outputs_equal_those_of_tensorflow(name):
     for signature, spec in signatures.items():
         arrays = runtimes.random_inputs(spec["inputs"], 3)
         expected = runtimes.in_tensorflow(version, signature)(arrays)
-        _, run = runtimes.to_onnx(version, signature, spec["inputs"])
+        _, run = runtimes.in_onnx(version, signature)
         assert runtimes.largest_difference(expected, run(arrays)) < 1e-5
 
 

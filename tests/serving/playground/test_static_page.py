@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import load
 from static_pages import (
     BLOCK,
-    classifier_preset,
+    make_classifier,
+    make_transformer,
     page_with_modules,
     play_in_page,
-    transformer_preset,
 )
 
 import rrl_tf.export
@@ -128,19 +128,17 @@ def test_weights_must_be_finite(number, tmp_path):
 @pytest.mark.parametrize(
     ("make", "arguments", "told"),
     [
-        (transformer_preset, {"norm": "post"}, "'norm': 'post'"),
-        (transformer_preset, {"activation": "relu"}, "'activation': 'relu'"),
-        (transformer_preset, {"epsilon": 1e-3}, "'epsilon': 0.001"),
-        (classifier_preset, {"coordinates": None}, "'coordinates': None"),
-        (classifier_preset, {"conv_padding": "valid"}, "'conv_padding': 'valid'"),
-        (classifier_preset, {"block": {**BLOCK, "qkv_norm": "joint"}}, "'qkv_norm': 'joint'"),
+        (make_transformer, {"norm": "post"}, "'norm': 'post'"),
+        (make_transformer, {"activation": "relu"}, "'activation': 'relu'"),
+        (make_transformer, {"epsilon": 1e-3}, "'epsilon': 0.001"),
+        (make_classifier, {"coordinates": None}, "'coordinates': None"),
+        (make_classifier, {"conv_padding": "valid"}, "'conv_padding': 'valid'"),
+        (make_classifier, {"block": {**BLOCK, "qkv_norm": "joint"}}, "'qkv_norm': 'joint'"),
     ],
 )
 def test_unsupported_settings_of_other_networks_raise(make, arguments, told, tmp_path):
-    preset = make(tmp_path, **arguments)
-    with pytest.raises(
-        InvalidInput, match=f"the page computes .*; received '{preset.name}'.*{told}"
-    ):
+    preset = make(**arguments).save_to_preset(tmp_path / "preset")
+    with pytest.raises(InvalidInput, match=f"the page computes .*; received 'preset'.*{told}"):
         page_files([preset])
 
 

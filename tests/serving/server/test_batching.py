@@ -9,7 +9,9 @@ import pytest
 
 from serving.errors import ServingError
 from serving.server.batching import BatchingParameters, Scheduler
+from serving.server.metrics import Metrics
 from serving.server.model import Signature, TensorSpec
+from serving.server.telemetry import RequestRecord, current_request
 
 pytestmark = pytest.mark.tf_only
 FLOAT = 1
@@ -134,6 +136,47 @@ def test_each_servable_has_its_own_parameters():
         return [servable.batches for servable in servables]
 
     assert asyncio.run(main()) == [[1, 1, 1, 1], [4], [2, 2]]
+
+
+def test_queue_depth_counts_waiting_requests():
+    metrics, gate = Metrics(), threading.Event()
+
+    def depth():
+        name = ":tensorflow:serving:batching_session:queue_depth"
+        return metrics.collect()[name]["samples"][f"{name}{{}}"]
+
+    async def main():
+        scheduler = Scheduler(num_threads=1, metrics=metrics)
+        servable = FakeServable(None, gate)
+        asked = [asyncio.create_task(ask(scheduler, servable, [i])) for i in range(4)]
+        while not servable.batches:
+            await asyncio.sleep(0.001)
+        waiting = depth()
+        gate.set()
+        await asyncio.gather(*asked)
+        scheduler.close()
+        return waiting, depth()
+
+    assert asyncio.run(main()) == (3, 0)
+
+
+def test_times_are_noted_for_the_requests_of_a_batch_that_have_a_record():
+    record = RequestRecord("id", None, {})
+
+    async def scenario(scheduler, servable):
+        other = asyncio.create_task(ask(scheduler, servable, [1]))
+        token = current_request.set(record)
+        mine = asyncio.create_task(ask(scheduler, servable, [2]))
+        current_request.reset(token)
+        return await asyncio.gather(other, mine)
+
+    servable, answers = run(one_thread(), scenario)
+    assert answers == [[2], [4]] and servable.batches == [2]
+    assert [part[0] for part in record.parts] == ["queue", "batch", "model"]
+    (_, _, queue_end, _, _), (_, batch_start, batch_end, attributes, _), model = record.parts
+    assert queue_end == batch_start <= model[1] <= model[2] <= batch_end
+    assert attributes["batch.requests"] == attributes["batch.rows"] == 2
+    assert model[4] == [record]
 
 
 def test_signature_with_fixed_batch_size_is_not_merged():

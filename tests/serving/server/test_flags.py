@@ -43,6 +43,10 @@ def test_flags_of_tensorflow_model_server():
             "--tensorflow_session_parallelism cannot be combined",
         ),
         (
+            ["--model_base_path=/m", "--log_format=xml"],
+            "--log_format must be text or json; received 'xml'",
+        ),
+        (
             ["--model_base_path=/m", "--sequence_overflow=drop"],
             "must be refuse or evict_oldest; received 'drop'",
         ),

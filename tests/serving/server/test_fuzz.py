@@ -48,10 +48,29 @@ def rest_status(port, head, body):
     return int(reply.split(b" ", 2)[1]) if reply else None
 
 
-def fuzz_rest(random_, port, observation, count):
+def rest_requests(observation):
+    """A good request of each protocol: path, body and further headers."""
     body = json.dumps({"signature_name": "act", "instances": [observation.tolist()]}).encode()
-    path = b"/v1/models/tiny/versions/1:predict"
+    yield b"/v1/models/tiny/versions/1:predict", body, b""
+    raw = observation.tobytes()
+    tensor = {"name": "observation", "datatype": "UINT8", "shape": [1, *observation.shape]}
+    document = {
+        "inputs": [{**tensor, "parameters": {"binary_data_size": len(raw)}}],
+        "outputs": [{"name": "action", "parameters": {"binary_data": True}}],
+        "parameters": {"signature_name": "act", "sequence_id": 0},
+        "id": "a",
+    }
+    text = json.dumps(document).encode()
+    header = f"Inference-Header-Content-Length: {len(text)}\r\n".encode()
+    yield b"/v2/models/tiny/versions/1/infer", text + raw, header
+    document["inputs"] = [{**tensor, "data": observation.ravel().tolist()}]
+    yield b"/v2/models/tiny/infer", json.dumps(document).encode(), b""
+
+
+def fuzz_rest(random_, port, observation, count):
+    requests = list(rest_requests(observation))
     for _ in range(count):
+        path, body, headers = random_.choice(requests)
         fuzzed, target, length = body, path, None
         kind = random_.randrange(8)
         if kind == 0:
@@ -61,7 +80,7 @@ def fuzz_rest(random_, port, observation, count):
         else:
             fuzzed = mutate(random_, body)
         length = len(fuzzed) if length is None else length
-        head = b"POST " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        head = b"POST " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers
         status = rest_status(port, head + f"Content-Length: {length}\r\n\r\n".encode(), fuzzed)
         assert status is None or status == 200 or 400 <= status < 500 or status == 501, (
             status,
@@ -70,19 +89,34 @@ def fuzz_rest(random_, port, observation, count):
         )
 
 
-def fuzz_grpc(random_, port, observation, count):
+def grpc_requests(observation):
+    """Good requests of each protocol: the path of the method and the message."""
+    from serving.server.open_inference_messages import message_class
     from serving.tensors import pack
 
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = "tiny", "act"
     request.inputs["observation"].CopyFrom(pack(observation[None]))
-    request = request.SerializeToString()
+    yield "/tensorflow.serving.PredictionService/Predict", request.SerializeToString()
+    tensor = {"name": "observation", "datatype": "UINT8", "shape": [1, *observation.shape]}
+    typed = {"contents": {"uint_contents": observation.ravel().tolist()}}
+    for members in (
+        {"inputs": [tensor], "raw_input_contents": [observation.tobytes()]},
+        {"inputs": [{**tensor, **typed}], "outputs": [{"name": "action"}], "model_version": "1"},
+    ):
+        request = message_class("ModelInferRequest")(model_name="tiny", id="a", **members)
+        request.parameters["signature_name"].string_param = "act"
+        yield "/inference.GRPCInferenceService/ModelInfer", request.SerializeToString()
+
+
+def fuzz_grpc(random_, port, observation, count):
+    requests = list(grpc_requests(observation))
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
         for _ in range(count):
+            path, request = random_.choice(requests)
             fuzzed = mutate(random_, request)
             try:
-                call(fuzzed, timeout=20)
+                channel.unary_unary(path)(fuzzed, timeout=20)
             except grpc.RpcError as error:
                 assert error.code().name in REFUSED, (error, fuzzed)
 
@@ -104,7 +138,7 @@ def fuzz(server, tools, count):
 
 
 def test_malformed_requests_are_refused(server, tools):
-    fuzz(server, tools, 600)
+    fuzz(server, tools, 800)
 
 
 @pytest.mark.slow

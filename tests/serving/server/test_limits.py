@@ -370,6 +370,11 @@ def test_log_message_is_one_line(text, form):
     assert len(line) <= 10 * (command._LONGEST + 100)
     if text.isprintable() and len(text) < 900:
         assert line.endswith(text)
+    line = command.JsonLines().format(record)
+    assert line.isprintable()
+    assert json.loads(line)["level"] == "ERROR"
+    if len(text) < 900:
+        assert json.loads(line)["message"] == form % text
 
 
 def test_connection_of_a_slow_reader_is_closed(exported, tools):
@@ -611,7 +616,7 @@ def test_deep_lists_take_the_slow_path_quickly():
     text = b"[" * depth + b",".join([b"1"] * 3_000_000) + b"]" * depth
     begun = time.perf_counter()
     with pytest.raises(json_codec.NeedsSlowPath):
-        json_codec._parse_numbers(b'{"instances":%b}' % text)
+        json_codec.parse_numbers(b'{"instances":%b}' % text, json_codec._unpack_predict)
     assert time.perf_counter() - begun < 5.0
 
 

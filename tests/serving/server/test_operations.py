@@ -173,6 +173,7 @@ def check_metrics(page):
         assert value(f'request_latency_bucket{{{labels},le="+Inf"}}') == 1
     assert value('runtime_latency_count{model_name="tiny",API="Predict",runtime="TF1"}') == 2
     assert value("batching_session:wrapped_run_count{}") == 2
+    assert value("batching_session:queue_depth{}") == 0
     assert value("batching_session:padding_size_sum{}") == 2  # 3 rows padded to 4, twice
     assert f"# TYPE {name}request_count counter" in page
     assert f"# TYPE {name}request_latency histogram" in page

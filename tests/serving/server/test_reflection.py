@@ -27,6 +27,7 @@ def test_reflection_lists_the_services_and_describes_their_messages(database):
     assert sorted(database.get_services()) == [
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
+        "inference.GRPCInferenceService",
         "tensorflow.serving.ModelService",
         "tensorflow.serving.PredictionService",
     ]
@@ -36,3 +37,8 @@ def test_reflection_lists_the_services_and_describes_their_messages(database):
     request = service.methods_by_name["Predict"].input_type
     assert request.fields_by_name["model_spec"].message_type.fields_by_name["name"].number == 1
     assert pool.FindMessageTypeByName("tensorflow.TensorProto").fields_by_name["dtype"]
+    service = pool.FindServiceByName("inference.GRPCInferenceService")
+    request = service.methods_by_name["ModelInfer"].input_type
+    assert request.fields_by_name["parameters"].message_type.GetOptions().map_entry
+    with pytest.raises(KeyError):
+        pool.FindServiceByName("inference.Other")

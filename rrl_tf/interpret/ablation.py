@@ -1,0 +1,103 @@
+"""Ablation: run a model without a head, a round or a slot, or with other attention."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from rrl_tf._arguments import natural, one_of
+from rrl_tf.interpret.effects import Effects
+from rrl_tf.interpret.places import MEMORY, Edits, outputs, trace
+
+KINDS = ("head", "round", "slot", "uniform", "shuffled")
+
+
+def ablate(
+    model: keras.Model, inputs: Any, kinds: Collection[str] = KINDS, seed: int = 0
+) -> Effects:
+    """Return the effect of removing parts of a model on its outputs, one part at a time.
+
+    The kinds of changes are:
+
+    - `"head"`: the attention of a head, and thus its message to all entities, becomes zero.
+    - `"round"`: the entities stay as they were before the round. If the round changes their size,
+      they become zero.
+    - `"slot"`: a slot of the memory becomes zero; of an LSTM, h or c.
+    - `"uniform"`: all heads of a round attend equally to all entities that they may attend to.
+    - `"shuffled"`: every entity exchanges the scores of the entities that it may attend to.
+
+    Args:
+        model: as for `trace`.
+        inputs: inputs of the model for B states.
+        kinds: kinds of changes; those that the model does not have are left out.
+        seed: seed of the exchanges.
+
+    Returns:
+        `Effects`, whose names are such as `"round_1, head 2"` and `"round_1, uniform"`.
+
+    Raises:
+        InvalidInput: if a kind is unknown, or the model has no place.
+
+    Example:
+        >>> from rrl_tf.models import RelationalQNetwork
+        >>> model = RelationalQNetwork.from_preset("doorkey-5x5")
+        >>> found = ablate(model, np.zeros((1, 7, 7, 24)), kinds=["head", "round"])
+        >>> found.names
+        ('round_1, head 1', 'round_1, head 2', 'round_1', 'round_2, head 1', 'round_2, head 2', \
+'round_2')
+    """
+    for kind in kinds:
+        one_of("kinds", kind, KINDS)
+    rng, found = np.random.default_rng(natural("seed", seed)), trace(model, inputs)
+    changes = {name: edits for kind, name, edits in _changes(found, rng) if kind in kinds}
+    after = [outputs(model, inputs, edits) for edits in changes.values()]
+    before = outputs(model, inputs)
+    return Effects(tuple(changes), before, np.array(after).reshape(-1, *before.shape))
+
+
+def _changes(found, rng) -> Iterator[tuple[str, str, Edits]]:
+    """Yield the kind, the name and the edits of every change."""
+    for place in found:
+        name, _, what = place.rpartition("/")
+        if what == "attention":
+            scores = found[place]
+            for head in range(scores.shape[1]):
+                kept = (np.arange(scores.shape[1]) != head)[:, None, None]
+                yield "head", f"{name}, head {head + 1}", {place: _times(kept)}
+            yield "uniform", f"{name}, uniform", {place: _rows(_uniform(scores))}
+            yield "shuffled", f"{name}, shuffled", {place: _rows(_shuffled(scores, rng))}
+        elif what == "after" and f"{name}/before" in found and name != "memory":
+            before = found[f"{name}/before"]
+            same = before.shape == found[place].shape
+            yield "round", name, {place: before if same else np.zeros_like(found[place])}
+        elif place == MEMORY:
+            for slot in range(found[place].shape[1]):
+                kept = (np.arange(found[place].shape[1]) != slot)[:, None]
+                yield "slot", f"{name}, slot {slot + 1}", {place: _times(kept)}
+
+
+def _times(kept):
+    return lambda value: value * kept.astype("float32")
+
+
+def _rows(scores):
+    """Return an edit; a memory computes only the rows of its slots, which are the first."""
+    return lambda value: scores[:, :, : value.shape[2]]
+
+
+def _uniform(scores):
+    allowed = (scores > 0).astype("float32")
+    return allowed / np.maximum(1, allowed.sum(axis=-1, keepdims=True))
+
+
+def _shuffled(scores, rng):
+    """Return scores `(B, H, N, S)` whose positive entries have changed places within each row."""
+    masked = scores == 0
+    places = np.argsort(masked, axis=-1, kind="stable")
+    drawn = np.argsort(masked + rng.random(scores.shape), axis=-1)
+    shuffled = np.zeros_like(scores)
+    np.put_along_axis(shuffled, places, np.take_along_axis(scores, drawn, axis=-1), axis=-1)
+    return shuffled
