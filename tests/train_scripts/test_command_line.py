@@ -183,7 +183,7 @@ for command in sys.argv[1:]:
     sys.argv = ["-m", "--help"]
     with contextlib.suppress(SystemExit):
         runpy.run_module(command, None, "__main__", alter_sys=True)
-    loaded = {"keras", "tensorflow", "matplotlib", "grpc"} & set(sys.modules)
+    loaded = {"keras", "tensorflow", "matplotlib"} & set(sys.modules)
     assert not loaded, (command, loaded)
 """
 
