@@ -15,9 +15,8 @@ import pathlib
 import re
 import warnings
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import keras
 import numpy as np
 import tyro
 
@@ -25,14 +24,11 @@ import rrl_tf
 from rrl_tf import interpret, viz
 from rrl_tf._arguments import positive_int
 from rrl_tf.errors import InvalidInput
-from rrl_tf.interpret.attribution import read_entity
-from rrl_tf.interpret.episode import labelled_cells
-from rrl_tf.interpret.places import attention_places
-from rrl_tf.interpret.tracing import grid_shape
-from rrl_tf.models.base import read_pretrained
 from rrl_tf.pretrained import is_on_hub, pretrained_folder, pretrained_models
-from rrl_tf.training.report import write_page
 from train_scripts import command_line
+
+if TYPE_CHECKING:  # `--help` is shown without Keras
+    import keras
 
 TASKS: dict[str, Callable[..., Any]] = {
     r"DoorKey-(\d+)x\1": lambda size: rrl_tf.envs.doorkey_task((size,)),
@@ -67,6 +63,8 @@ class Config:
 
 def explain(config: Config) -> pathlib.Path:
     """Write figures, tables and a report about what a trained policy computes."""
+    from rrl_tf.training.report import write_page
+
     model, task = load(config.model, config.task)
     count = positive_int("states", config.states)
     states = interpret.collect_states(model, task, count, seed=config.seed)
@@ -96,6 +94,10 @@ def load(name: str, task: str = "") -> tuple[keras.Model, Any]:
     Raises:
         InvalidInput: if there is no such model, or its task is not known.
     """
+    import keras
+
+    from rrl_tf.models.base import read_pretrained
+
     path = pathlib.Path(name)
     if path.suffix == ".keras" and path.is_file():
         if not task:
@@ -153,7 +155,7 @@ def run_task(settings: dict[str, Any]) -> Any:
 
 def images(task: Any, values: np.ndarray) -> np.ndarray:
     """Return values `(..., N)` of entities as images `(..., rows, columns)`, or as one row."""
-    shape = grid_shape(task)
+    shape = interpret.tracing.grid_shape(task)
     if len(shape) != 2 or shape[0] * shape[1] != values.shape[-1]:
         return values[..., None, :]
     grid = values.reshape(*values.shape[:-1], *shape)
@@ -165,7 +167,7 @@ def attribution(model, task, states, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         found = interpret.attributions(model, states.inputs)
-    cells = [labelled_cells(task, each) for each in states.observations]
+    cells = [interpret.episode.labelled_cells(task, each) for each in states.observations]
     maps = {method: images(task, values) for method, values in found.items()}
     rows = []
     for method, values in maps.items():
@@ -195,6 +197,8 @@ def ablation(model, task, states, seed):
 
 def patching(model, task, states, seed):
     """Return the effect of patching each entity at each place from a random other state."""
+    import keras
+
     count = len(states.episodes)
     donors = np.roll(np.random.default_rng(seed).permutation(count), 1)
     donated = keras.tree.map_structure(lambda x: x[donors], states.inputs)
@@ -207,7 +211,10 @@ def probes(model, task, states, seed):
     """Return how well each fact is decoded at each place."""
     if not states.facts:
         raise InvalidInput(f"probes need facts that vary; {task.name} has none in these states")
-    entity, places = read_entity(model, states.inputs), interpret.trace(model, states.inputs)
+    entity, places = (
+        interpret.attribution.read_entity(model, states.inputs),
+        interpret.trace(model, states.inputs),
+    )
     names = [name for name in places if name.endswith("/after") and name.startswith("round")]
     arguments: dict[str, Any] = {"folds": min(5, len(set(states.episodes))), "seed": seed}
     rows = interpret.probe_places(
@@ -226,8 +233,8 @@ def curves(model, task, states, seed):
     """Return the areas under the curves of rollout and occlusion, and draw the curves."""
     inputs, rows, panels = states.inputs, [], {"deletion": {}, "insertion": {}}
     found = interpret.trace(model, inputs)
-    rounds = [found[place] for place in attention_places(found)]
-    rollout = interpret.attention_rollout(rounds, read_entity(model, inputs))
+    rounds = [found[place] for place in interpret.places.attention_places(found)]
+    rollout = interpret.attention_rollout(rounds, interpret.attribution.read_entity(model, inputs))
     orders = {"rollout": rollout, "occlusion": interpret.occlusion(model, inputs)}
     for name, relevance in orders.items():
         result = interpret.removal_curves(model, inputs, relevance, seed=seed)
