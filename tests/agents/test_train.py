@@ -226,7 +226,7 @@ def test_run_prints_its_environment_and_network(tmp_path, capsys):
     lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines()[:9])
     text = {name: line.strip() for name, line in lines.items()}
     assert text["environment"] == "CartPole-v1, 1 in parallel"
-    assert text["observations"].startswith("Box(")
+    assert text["observations"].startswith("Box (")
     assert text["actions"] == "Discrete(2): 0, 1"
     assert "TimeLimit" in text["wrappers"] and "ReportSuccess" in text["wrappers"]
     assert text["preprocessing"] == "as_float, result (4,)"

@@ -190,7 +190,7 @@ def test_decision_transformer_cannot_record(tmp_path):
         ({"policies": ("nobody",)}, "received 'nobody'"),
         ({"policies": ("random", "agent")}, "the agent is for DoorKey-5x5; .*--policies random"),
         ({"policies": ("no/mine.npz",)}, r"no/mine.npz must be a file of np\.savez"),
-        ({"policies": ("tests",)}, "must hold version folders; received 'tests'"),
+        ({"policies": ("tests",)}, "must hold version folders; received 'tests"),
         ({"episodes": 0}, "`episodes` must be greater than 0; received 0"),
         ({"steps": 9}, "either episodes or steps; received 1000000000 and 9"),
         ({"recipe": "pendulum"}, "a recipe has its own env; received 'CartPole-v1'"),
