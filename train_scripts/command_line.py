@@ -132,7 +132,8 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
     except (InvalidInput, OSError, MemoryError) as error:
         fail(error)
     except KeyboardInterrupt:
-        print("stopped; the same command resumes from the last checkpoint", file=sys.stderr)
+        resumes = "; the same command resumes from the last checkpoint"
+        print(f"stopped{resumes if hasattr(config_class, 'preset') else ''}", file=sys.stderr)
         raise SystemExit(128 + signal.SIGINT) from None
 
 

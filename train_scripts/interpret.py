@@ -1,8 +1,9 @@
 """Explain what a trained policy computes: attribution, ablation, patching, probes, curves.
 
-rrl-interpret doorkey-5x5 --method patching --states 200 --out explained
-rrl-interpret runs/doorkey/fast-seed0                           # every method, on a run
-rrl-interpret model.keras --task DoorKey-6x6 --method probes    # a saved Keras model
+Examples:
+  rrl-interpret doorkey-5x5 --method patching --states 200 --out explained
+  rrl-interpret runs/doorkey/fast-seed0                           # every method, on a run
+  rrl-interpret model.keras --task DoorKey-6x6 --method probes    # a saved Keras model
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib
-import json
 import pathlib
 import re
+import tempfile
 import warnings
+import zipfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,9 +24,15 @@ import tyro
 
 import rrl_tf
 from rrl_tf import interpret, viz
-from rrl_tf._arguments import positive_int
+from rrl_tf._arguments import path_of, positive_int
 from rrl_tf.errors import InvalidInput
-from rrl_tf.pretrained import is_on_hub, pretrained_folder, pretrained_models
+from rrl_tf.pretrained import (
+    METADATA,
+    is_on_hub,
+    pretrained_folder,
+    pretrained_models,
+    read_metadata,
+)
 from train_scripts import command_line
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
@@ -37,7 +45,9 @@ TASKS: dict[str, Callable[..., Any]] = {
     r"KeyCorridorS3R(\d)": lambda rows: rrl_tf.envs.key_corridor_task((rows,)),
 }
 """Pattern of a task's name -> function that returns the task; others are Gymnasium's names."""
-SCRIPTS = ("train_doorkey", "train_recurrent", "train_box_world", "train_dqn")
+# An Atari configuration has only fields that one of `train_dqn` has, too, and thus comes last.
+SCRIPTS = ("train_doorkey", "train_recurrent", "train_box_world", "train_dqn", "train_atari")
+SUPPORTED = f"a run or a pretrained policy of {', '.join(SCRIPTS)}, or a .keras file of a Q network"
 SHOWN = 5
 """Number of states in the figure of attributions."""
 
@@ -65,13 +75,21 @@ def explain(config: Config) -> pathlib.Path:
     """Write figures, tables and a report about what a trained policy computes."""
     from rrl_tf.training.report import write_page
 
-    model, task = load(config.model, config.task)
     count = positive_int("states", config.states)
-    states = interpret.collect_states(model, task, count, seed=config.seed)
+    model, task = load(config.model, config.task)
     out, sections = pathlib.Path(config.out), {}
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=out):  # an error before the work if the folder is not writable
+        states = interpret.collect_states(model, task, count, seed=config.seed)
     for name, method in METHODS.items():
         if config.method in (name, "all"):
-            rows, figure = method(model, task, states, config.seed)
+            try:
+                rows, figure = method(model, task, states, config.seed)
+            except InvalidInput as error:
+                if config.method == name:
+                    raise
+                print(f"left out: {name}, because {error}")
+                continue
             picture = viz.save_figure(figure, out / f"{name}.png")
             with (out / f"{name}.csv").open("w", newline="") as file:
                 writer = csv.DictWriter(file, list(rows[0]))
@@ -92,31 +110,50 @@ def load(name: str, task: str = "") -> tuple[keras.Model, Any]:
         task: name of the task, required for a `.keras` file.
 
     Raises:
-        InvalidInput: if there is no such model, or its task is not known.
+        InvalidInput: if there is no such model, it cannot be read, or its task is not known.
     """
-    import keras
-
     from rrl_tf.models.base import read_pretrained
+    from rrl_tf.training.run_folder import read_object
 
-    path = pathlib.Path(name)
+    path = path_of("model", name)
     if path.suffix == ".keras" and path.is_file():
         if not task:
             raise InvalidInput(f"`--task` must be given for a .keras file; received {name!r}")
-        return keras.models.load_model(path), named_task(task)
-    if (path / "config.json").is_file() and (path / "checkpoints").is_dir():
-        files = sorted(path.glob("checkpoints/*/model.keras"))
-        if not files:
-            raise InvalidInput(f"the run must have a checkpoint; received {name!r} without one")
-        settings = json.loads((path / "config.json").read_text())
-        return keras.models.load_model(files[-1]), named_task(task) if task else run_task(settings)
-    if name not in pretrained_models() and not is_on_hub(name) and not path.is_dir():
+        return read_keras(path), named_task(task)
+    if name in pretrained_models() or is_on_hub(name) or (path / METADATA).is_file():
+        folder = pretrained_folder(name)
+        if not (kind := read_metadata(folder)["class"]).endswith("QNetwork"):
+            raise InvalidInput(f"`model` must be {SUPPORTED}; received {name!r}, a {kind}")
+        policies = sorted(folder.glob("policy/*/assets.extra/policy.json"))
+        details = read_object(policies[-1], "restore the file") if policies else {}
+        return read_pretrained(name), named_task(task or details.get("environment", ""))
+    if not (config := path / "config.json").is_file():
         raise InvalidInput(
-            "`model` must be the folder of a run, a .keras file, or one of "
-            f"{', '.join(pretrained_models())}; received {name!r}"
+            f"`model` must be {SUPPORTED}; received {name!r}. Pretrained policies are "
+            f"{', '.join(pretrained_models())}."
         )
-    [policy, *_] = pretrained_folder(name).glob("policy/*/assets.extra/policy.json")
-    environment = json.loads(policy.read_text()).get("environment", "")
-    return read_pretrained(name), named_task(task or environment)
+    made = named_task(task) if task else run_task(read_object(config, "restore the file"))
+    files = sorted(path.glob("checkpoints/[0-9]*/model.keras"))
+    if not files:
+        raise InvalidInput(f"the run must have a checkpoint; received {name!r} without one")
+    return read_keras(files[-1]), made
+
+
+def read_keras(file: pathlib.Path) -> keras.Model:
+    """Return the model in a `.keras` file.
+
+    Raises:
+        InvalidInput: if Keras cannot read it.
+    """
+    import keras
+
+    try:
+        return keras.models.load_model(file, compile=False)
+    except (ValueError, TypeError, LookupError, OSError, zipfile.BadZipFile) as error:
+        raise InvalidInput(
+            f"`model` must be a file that Keras can read; received {str(file)!r} "
+            f"({[*str(error).strip().splitlines(), ''][0]})"
+        ) from error
 
 
 def named_task(name: str) -> Any:
@@ -129,7 +166,7 @@ def named_task(name: str) -> Any:
         if match := re.fullmatch(pattern, name):
             return make(int(match[1]))
     if not name:
-        raise InvalidInput("`model` must play a task; received one without an environment")
+        raise InvalidInput(f"`model` must be {SUPPORTED}; received one without an environment")
     return rrl_tf.envs.gymnasium_task(name)
 
 
@@ -147,10 +184,7 @@ def run_task(settings: dict[str, Any]) -> Any:
             if hasattr(module, "make_task"):
                 return module.make_task(config)
             return rrl_tf.DQN.from_config(config).task
-    raise InvalidInput(
-        f"the run must be of {', '.join(SCRIPTS)}; received one with the settings "
-        f"{sorted(settings)}. Use `--task`."
-    )
+    raise InvalidInput(f"`model` must be {SUPPORTED}; received another run. Use `--task`.")
 
 
 def images(task: Any, values: np.ndarray) -> np.ndarray:

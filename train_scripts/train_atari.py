@@ -68,12 +68,17 @@ def main(config: Config):
     import keras
 
     replicas = rrl_tf.training.make_replicas(config, config.batch_size)
-    task = rrl_tf.envs.atari_task(config.env, frames=config.frames)
+    task = make_task(config)
     keras.utils.set_random_seed(config.seed)
     return rrl_tf.agents.train_double_dqn(
         *(task, make_network(config, task), config, replicas),
         draw_episode=rrl_tf.interpret.draw_episode,
     )
+
+
+def make_task(config: Config) -> rrl_tf.envs.Task:
+    """Return the task of a configuration."""
+    return rrl_tf.envs.atari_task(config.env, frames=config.frames)
 
 
 def make_network(config: Config, task: rrl_tf.envs.Task) -> keras.Model:

@@ -236,7 +236,7 @@ def integrated_gradients(
     if wrong := int((error > COMPLETE * np.maximum(np.abs(difference), 1e-3)).sum()):
         warnings.warn(
             f"integrated gradients of {wrong} of {len(error)} states differ from the difference of "
-            f"the outputs by more than {COMPLETE:.0%}; increase `steps`, now {steps}",
+            f"the outputs by more than {COMPLETE:.0%} with {steps} nodes",
             stacklevel=2,
         )
     return result

@@ -11,6 +11,7 @@ import numpy as np
 from rrl_tf._arguments import natural, number_from, positive_int
 from rrl_tf.envs import Task
 from rrl_tf.envs.checks import CheckedEnv
+from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret.places import trace
 from rrl_tf.models import RecurrentQNetwork
 
@@ -53,6 +54,9 @@ def collect_states(
 
     Returns:
         `States`, sorted by episode.
+
+    Raises:
+        InvalidInput: if the model is not a Q network of the task, or has no place (see `trace`).
 
     Example:
         >>> from rrl_tf.envs import doorkey_task
@@ -102,7 +106,7 @@ def _play(model, task, resets, epsilon, rng, most):
     while episodes and len(steps) < most:
         state = {name: np.array(value) for name, value in state.items()}
         states = [{n: value[i] for n, value in state.items()} for i in range(len(episodes))]
-        found = trace(model, _inputs(model, task, np.stack(views), states))
+        found = _traced(model, task, _inputs(model, task, np.stack(views), states))
         actions = found["output"].reshape(len(episodes), -1).argmax(axis=1).astype("int32")
         random = rng.random(len(actions)) < epsilon
         actions[random] = rng.integers(task.num_actions, size=random.sum())
@@ -120,6 +124,22 @@ def _play(model, task, resets, epsilon, rng, most):
         views = [view for view, over in zip(views, done) if not over]
         episodes = [episode for episode, over in zip(episodes, done) if not over]
     return sorted(steps, key=lambda step: step["episode"])
+
+
+def _traced(model, task, inputs):
+    """Return `trace(model, inputs)`, or raise one error if the model does not play the task."""
+    try:
+        found = trace(model, inputs)
+        if found["output"][0].size != task.num_actions:
+            raise TypeError(f"outputs of shape {found['output'].shape}")
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, LookupError) as error:  # of Keras for other inputs
+        raise InvalidInput(
+            f"`model` must be a Q network of {task.name} with {task.num_actions} actions; "
+            f"received {model.name!r} ({[*str(error).strip().splitlines(), ''][0]})"
+        ) from error
+    return found
 
 
 def _facts(env, task, observation):

@@ -16,7 +16,7 @@ import pytest
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import RunConfig
-from train_scripts import command_line
+from train_scripts import command_line, interpret
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +214,7 @@ def test_every_preset_has_a_line(name):
 SEEDS = """
 import dataclasses
 from rrl_tf.training import MetricsLog, RunConfig
-from train_scripts import command_line
+from train_scripts import command_line, interpret
 
 @dataclasses.dataclass(frozen=True)
 class Config(RunConfig):
@@ -266,7 +266,7 @@ def test_groups_have_no_option_twice():
 
 SCRIPT = """
 import dataclasses
-from train_scripts import command_line
+from train_scripts import command_line, interpret
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -335,6 +335,10 @@ def test_interrupted_run_reports_that_it_can_resume(monkeypatch, capsys):
         run(monkeypatch, main=raising(KeyboardInterrupt()))
     assert ended.value.code == 130
     assert "the same command resumes" in capsys.readouterr().err
+    with pytest.raises(SystemExit):  # a command without a run
+        monkeypatch.setattr(sys, "argv", ["rrl-interpret", "doorkey-5x5"])
+        command_line.run(raising(KeyboardInterrupt()), interpret.Config)
+    assert capsys.readouterr().err == "stopped\n"
 
 
 @pytest.mark.parametrize("module", ["benchmarks"])
