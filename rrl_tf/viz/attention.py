@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ _STATE_WIDTH, _STATE_HEIGHT = 2.5, 5.2  # of the two pictures on the left, in in
 _DIM, _GLOW, _GLOW_COLOUR = 0.4, 0.45, (255, 176, 0)
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 _KEY_LETTERS = 32
+_MOST_LETTERS = 3  # of a label in a cell, without its number
 _MOST_PANELS = 12
 CENTRE, ALL_CELLS = "centre", "all cells (mean)"
 
@@ -171,11 +173,13 @@ def initials(labels: Iterable[str]) -> dict[str, str]:
     - An abbreviation is the shortest beginning of a label that no other label has, capitalised.
     - If this has several letters and the label has several words, such as `red key` next to
       `red ball`, the first letters of the words are used instead, unless they are ambiguous.
+    - If it still has more than three letters, as for `lamp (on)` next to `lamp (off)`, it is the
+      first letter and one of a, b, ..., because longer ones do not fit into a cell.
     - Labels that differ only in a number, such as `box` and `box 2`, get the same letters, followed
       by the number.
     """
     parts = {label: _without_number(label) for label in labels}
-    short = _shortest({word for word, _ in parts.values()})
+    short = _shortest(dict.fromkeys(word for word, _ in parts.values()))
     return {label: short[word] + number for label, (word, number) in parts.items()}
 
 
@@ -183,13 +187,22 @@ def _shortest(words):
     short = {}
     for word in words:
         length = 1
-        while length < len(word) and any(o.startswith(word[:length]) for o in words - {word}):
+        while length < len(word) and any(
+            other.startswith(word[:length]) for other in words if other != word
+        ):
             length += 1
         short[word] = word[:length].capitalize()
     firsts = {word: "".join(part[0] for part in word.split()).upper() for word in words}
     for word, letters in firsts.items():
         if 1 < len(letters) < 1 + len(short[word]) and list(firsts.values()).count(letters) == 1:
             short[word] = letters
+    for word in (word for word in words if len(short[word]) > _MOST_LETTERS):
+        short[word] = next(
+            letters
+            for middle in ("", *string.ascii_lowercase)
+            for last in string.ascii_lowercase
+            if (letters := word[0].upper() + middle + last) not in short.values()
+        )
     return short
 
 

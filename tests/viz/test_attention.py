@@ -236,7 +236,12 @@ def test_numbered_labels_share_their_initial_and_keep_the_number():
     # Once `Red k` and `Red b`, wider than a cell.
     coloured = ["agent", "red key", "red ball", "blue ball", "green goal"]
     assert list(initials(coloured).values()) == ["A", "RK", "RB", "B", "G"]
-    assert list(initials(["blue box", "blue ball"]).values()) == ["Blue bo", "Blue ba"]
+    assert list(initials(["blue box", "blue ball"]).values()) == ["Ba", "Bb"]
+    lamps = ["lamp (off)", "lamp (on)", "lamp (on) 2", "agent"]
+    assert list(initials(lamps).values()) == ["La", "Lb", "Lb2", "A"]
+    assert meaning(lamps) == "La lamp (off)  Lb lamp (on)\nA agent"
+    many = initials([f"lamp, {'x' * i}" for i in range(1, 40)] + ["lab"])
+    assert len(set(many.values())) == 40 and max(map(len, many.values())) == 3
 
 
 def random_scores(heads, grid, seed=0):
