@@ -23,8 +23,8 @@ def attribution_figure(
 ) -> Figure:
     """Draw the attribution to the cells of a grid, with one row per method and column per state.
 
-    Orange cells raise the output and purple cells lower it. Each row of each state has its own
-    scale, which ends at the largest absolute value.
+    Orange cells raise the output and purple cells lower it. Each panel has its
+    own scale: 1 is its largest absolute value, which is written below it.
 
     Args:
         maps: dict method -> `(M, rows, columns)`.
@@ -46,8 +46,8 @@ def attribution_figure(
             f"{list(maps)}, {len(cells)} and {len(titles)}"
         )
     figure = style.new_figure(
-        1.6 * len(titles) + 0.6,
-        1.75 * len(maps) + 0.5,
+        1.6 * len(titles) + 1.5,
+        1.95 * len(maps) + 0.7,
         "Attribution to each cell, by method (rows) and state (columns). Orange cells raise the "
         f"output of the chosen action, purple cells lower it. {meaning(_labels(cells))}",
     )
@@ -56,13 +56,16 @@ def attribution_figure(
     for row, (method, values) in zip(panels, maps.items()):
         values = shaped(f"maps[{method!r}]", values, len(titles), "rows", "columns")
         for axes, image, marked in zip(row, values, cells):
-            limit = np.abs(image).max() or 1.0
-            drawn = draw_weights(axes, image, limit)
-            drawn.set(cmap="PuOr_r", clim=(-limit, limit))
+            limit = np.abs(image).max()
+            drawn = draw_weights(axes, image / (limit or 1.0), 1.0)
+            drawn.set(cmap="PuOr_r", clim=(-1, 1))
+            axes.set_xlabel(f"1 is {limit:.2g}", size=style.SMALL_SIZE, color=style.MUTED)
             mark_cells(axes, marked, weights=np.zeros_like(image), letters=letters)
         row[0].set_ylabel(method, size=style.SMALL_SIZE, color=style.MUTED)
     for axes, title in zip(panels[0], titles):
         style.title(axes, title)
+    style.colour_bar(figure, drawn, panels, "attribution")
+    figure.supxlabel(meaning(_labels(cells)), size=style.SMALL_SIZE, color=style.MUTED)
     return figure
 
 
@@ -118,6 +121,9 @@ def dots_figure(
 def patching_figure(maps: Mapping[str, Any], label: str) -> Figure:
     """Draw the effect of patching an entity, with one panel per place.
 
+    A map is a mean over states for fixed cells. The agent and objects may be in other cells in
+    other states, and the figure says so.
+
     Args:
         maps: dict place -> `(rows, columns)`, the effect for each cell of a grid; for entities
             without a grid, one row.
@@ -139,9 +145,10 @@ def patching_figure(maps: Mapping[str, Any], label: str) -> Figure:
     lines = -(-len(images) // columns)
     figure = style.new_figure(
         2.1 * columns + 0.9,
-        2.2 * lines + 0.2,
+        2.2 * lines + 0.6,
         f"Activation patching: {label} if one entity (a square) gets its activation of another "
-        "state, at each place (panels). The darkest square matters most.",
+        "state, at each place (panels). The darkest square matters most. A square is a "
+        "fixed cell, although the agent and objects may move between states.",
     )
     panels = figure.subplots(lines, columns, squeeze=False)
     for axes in panels.flat[len(images) :]:
@@ -151,6 +158,11 @@ def patching_figure(maps: Mapping[str, Any], label: str) -> Figure:
         drawn = draw_weights(axes, image, largest)
         style.title(axes, place)
     style.colour_bar(figure, drawn, panels, label)
+    figure.supxlabel(
+        "mean over states for fixed cells;\nagent and objects may move between states",
+        size=style.SMALL_SIZE,
+        color=style.MUTED,
+    )
     return figure
 
 

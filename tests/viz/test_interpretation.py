@@ -8,13 +8,17 @@ from rrl_tf.errors import InvalidInput
 
 
 def test_attribution_marks_cells_in_every_map():
-    maps = {"rollout": np.ones((2, 3, 4)), "occlusion": -np.eye(4)[None, :3].repeat(2, axis=0)}
+    maps = {"rollout": np.full((2, 3, 4), 3.0), "occlusion": -np.eye(4)[None, :3].repeat(2, axis=0)}
     figure = viz.attribution_figure(maps, [{"key": (3, 2)}, {}], ["a", "b"])
-    panels = figure.axes
+    *panels, bar = figure.axes
+    assert bar.get_ylabel() == "attribution" and bar.get_ylim() == (-1, 1)
+    assert figure.get_supxlabel() == "K key"
     assert [axes.get_title("left") for axes in panels] == ["a", "b", "", ""]
     assert [axes.get_ylabel() for axes in panels] == ["rollout", "", "occlusion", ""]
     assert [text.get_text() for text in panels[2].texts] == ["K"]
     assert panels[3].images[0].get_clim() == (-1, 1)
+    assert [axes.get_xlabel() for axes in panels] == ["1 is 3"] * 2 + ["1 is 1"] * 2
+    np.testing.assert_array_equal(panels[0].images[0].get_array(), np.ones((3, 4)))
     viz.figure_to_image(figure)
 
 
@@ -35,6 +39,7 @@ def test_patching_has_one_panel_per_place_on_one_scale():
     panels = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title("left") for axes in panels] == list(maps)
     assert {axes.images[0].get_clim() for axes in panels} == {(0, 0.5)}
+    assert "fixed cells" in figure.get_supxlabel()
     viz.figure_to_image(figure)
 
 
