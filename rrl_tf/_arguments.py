@@ -135,10 +135,11 @@ def path_of(name: str, value: Any) -> pathlib.Path:
     """Return `value` as a path, or raise an `InvalidInput` if no file can have this path."""
     try:
         path = pathlib.Path(value)
+        str(path).encode()  # TensorFlow cannot open a path that is not UTF-8
         path.lstat()
     except FileNotFoundError:
         pass
-    except (OSError, TypeError, ValueError) as error:  # not text, too long, or below a file
+    except (OSError, TypeError, ValueError) as error:  # not UTF-8, too long, or below a file
         reason = getattr(error, "strerror", None) or error
         raise InvalidInput(
             f"`{name}` must be a path; received {reprlib.repr(value)} ({reason})"

@@ -40,6 +40,7 @@ def convert_policy(
 
     Raises:
         InvalidInput: If the policy lacks the signature, if the path exists and may not be replaced,
+            if the path of a SavedModel is inside the folder of the policy,
             if the format lacks an operation of the signature, or if ONNX is requested and tf2onnx
             is not installed. Nothing is written.
         OSError: If the path cannot be written.
@@ -58,6 +59,11 @@ def convert_policy(
     if path.exists() and not (overwrite and of_same_kind):
         hint = "Use `overwrite`." if of_same_kind else f"It is not of the format {format}."
         raise InvalidInput(f"`path` must not exist; received {str(path)!r}. {hint}")
+    if format not in converters and policy.directory.resolve() in path.resolve().parents:
+        raise InvalidInput(
+            f"`path` must not be inside the policy {str(policy.directory)!r}; "
+            f"received {str(path)!r}"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     with draft_folder(path.parent) as draft:
         written = draft / path.name

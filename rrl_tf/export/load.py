@@ -217,7 +217,7 @@ def load_policy(directory: str | os.PathLike) -> Policy:
         folder = pretrained_folder(directory) / POLICY
     elif not folder.exists():
         raise InvalidInput(
-            "`directory` must be the folder of an exported policy, or one of "
+            "`directory` must be the folder of a run or of an exported policy, or one of "
             f"{', '.join(pretrained_models())}; received {str(directory)!r}."
         )
     if (folder / "export").is_dir():  # a run folder

@@ -70,6 +70,33 @@ def test_a_mistake_is_one_line(rrl_export, capsys, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["policy/1", "--output=policy/1/copy"], "`path` must not be inside the policy 'policy/1'"),
+        (["policy/1", "--output=no\udcffpe"], r"`path` must be a path; .*surrogates not allowed"),
+        (["no\udcffpe"], r"`directory` must be a path; .*surrogates not allowed"),
+        (
+            ["nothing"],
+            "`directory` must be the folder of a run or of an exported policy, or one of",
+        ),
+        (["policy/1", "--output=policy/1/saved_model.pb/copy"], "`path` must be a path"),
+        (["damaged"], "`directory` must hold a policy .*'damaged', which cannot be loaded"),
+    ],
+)
+def test_wrong_folders_are_one_line(rrl_export, capsys, tmp_path, options, message):
+    shutil.copytree(load_policy("doorkey-5x5").directory, tmp_path / "policy" / "1")
+    shutil.copytree(tmp_path / "policy" / "1", tmp_path / "damaged")
+    graph = tmp_path / "damaged" / "saved_model.pb"
+    graph.write_bytes(graph.read_bytes()[:1000])
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as ended:
+        rrl_export(*options, "--format=saved_model")
+    assert ended.value.code == 1 and sorted(tmp_path.rglob("*")) == before
+    [line] = capsys.readouterr().err.splitlines()
+    assert re.match(f"error: {message}", line)
+
+
 def test_help_does_not_load_tensorflow():
     script = (
         "import atexit, sys; atexit.register(lambda: print(*sys.modules));"

@@ -72,7 +72,7 @@ def test_a_folder_of_versions_loads_the_newest(tmp_path):
     raw = {"observation": np.ones((1, 4), "float32")}
     assert load_policy(tmp_path).predict(raw)["q_values"].shape == (1, 3)
     assert load_policy(tmp_path / "1").predict(raw)["q_values"].shape == (1, 2)
-    with pytest.raises(InvalidInput, match="must be the folder of an exported policy, or one of"):
+    with pytest.raises(InvalidInput, match="folder of a run or of an exported policy, or one of"):
         load_policy(tmp_path / "none")
 
 
