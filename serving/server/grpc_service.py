@@ -124,6 +124,7 @@ def _handler(inference, budget, owner, described):
             code = "CANCELLED" if left is None or left > 0 else "DEADLINE_EXCEEDED"
             raise
         except Exception as error:
+            context.set_code(grpc.StatusCode[code])  # for the interceptor
             _log.exception("unexpected error in %s", described.name)
             code, details = "INTERNAL", f"{type(error).__name__}: {error}"
         finally:

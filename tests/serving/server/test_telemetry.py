@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import sys
+import threading
 import time
 
 import grpc
@@ -240,8 +241,36 @@ def test_requests_of_the_open_inference_protocol_are_logged(logging_server, line
     path = "/v2/models/tiny"
     assert ask_rest(logging_server, None, {"x-request-id": "v2"}, path) == (200, "v2")
     assert ask_rest(logging_server, None, path="/v2/health/live") == (200, None)
-    (line,) = lines()
-    assert line["message"] == "GET /v2/models/*" and line["request_id"] == "v2"
+    assert ask_rest(logging_server, None, {"x-request-id": "root"}, "/v2") == (200, "root")
+    with grpc.insecure_channel(f"127.0.0.1:{logging_server.grpc_port}") as channel:
+        for name in ("ServerLive", "ServerReady", "ServerMetadata"):
+            channel.unary_unary(f"/inference.GRPCInferenceService/{name}")(b"", timeout=20)
+    model, root, metadata = lines()
+    assert model["message"] == "GET /v2/models/*" and model["request_id"] == "v2"
+    assert root["message"] == "GET /v2" and root["request_id"] == "root"
+    assert metadata["message"] == "inference.GRPCInferenceService/ServerMetadata"
+
+
+@pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
+def test_the_reason_for_the_end_of_a_call_is_logged(
+    logging_server, lines, monkeypatch, tools, code
+):
+    asked = threading.Event()
+    monkeypatch.setattr(
+        "serving.server.model.Servable.run", lambda *_: asked.set() or time.sleep(0.5)
+    )
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "tiny"
+    request.inputs["observation"].CopyFrom(tf.make_tensor_proto(tools.observations(1)))
+    with grpc.insecure_channel(f"127.0.0.1:{logging_server.grpc_port}") as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        call = stub.Predict.future(request, timeout=0.2 if code == "DEADLINE_EXCEEDED" else 20)
+        assert asked.wait(20)
+        if code == "CANCELLED":
+            call.cancel()
+        key = "rpc.response.status_code"
+        (found,) = wait_for(lambda: [line[key] for line in lines() if key in line])
+    assert found == code
 
 
 def test_failed_calls_return_the_id(logging_server, lines):
