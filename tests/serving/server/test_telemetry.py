@@ -16,7 +16,8 @@ import structure
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving.server import command
+from serving.server import Flags, command
+from serving.server import server as server_module
 from serving.server.config_files import StartError
 
 pytestmark = pytest.mark.tf_only
@@ -302,3 +303,19 @@ def test_missing_opentelemetry_is_named_with_the_pip_command(exported, tools, mo
     missing = pytest.raises(StartError, match=r"opentelemetry.*pip install '\.\[otel\]'")
     with missing, tools.serve(exported, enable_tracing=True):
         pass
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("OTEL_PROPAGATORS", "nope"), ("OTEL_BSP_SCHEDULE_DELAY", "-5")]
+)
+def test_a_wrong_variable_of_opentelemetry_is_one_line(monkeypatch, variable, value):
+    pytest.importorskip("opentelemetry.sdk.trace")
+    import opentelemetry.propagate
+
+    monkeypatch.setenv(variable, value)
+    # As in a process that has not set up OpenTelemetry.
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", object)
+    monkeypatch.delitem(sys.modules, "opentelemetry.propagate")
+    monkeypatch.delattr(opentelemetry, "propagate")
+    with pytest.raises(StartError, match=r"^--enable_tracing: an OTEL_\* variable .*\)$"):
+        server_module.Server(Flags(enable_tracing=True, preset="doorkey-5x5"))
