@@ -23,9 +23,9 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype, tri
 import rrl_tf
 from rrl_tf.pretrained import POLICY, pretrained_folder
 from serving.client import connect
-from serving.errors import HTTP_STATUS
+from serving.errors import HTTP_STATUS, ServingError
 from serving.server import Flags, open_inference_messages, running
-from serving.server.open_inference_codec import read_body
+from serving.server.open_inference_codec import read_body, read_message
 
 pytestmark = pytest.mark.tf_only
 PRESETS = [each.name for each in pretrained_folder("doorkey-5x5").parent.iterdir() if each.is_dir()]
@@ -574,7 +574,7 @@ REFUSED_BODIES = {
     "an input that is no object": (json.dumps({"inputs": [3]}), None, "with a name"),
     "an unknown datatype": (body(datatype="FP8"), None, "'FP8'"),
     "no datatype": (body(datatype=None), None, "received None"),
-    "no shape": (body(shape=None), None, "must have a shape"),
+    "no shape": (body(shape=None), None, "sizes from 0; received None"),
     "a negative size": (body(shape=[-1, 3]), None, "must have a shape"),
     "a size that is no number": (body(shape=[True, 3]), None, "must have a shape"),
     "a huge size": (body(shape=[1 << 64, 3]), None, "must have a shape"),
@@ -592,6 +592,9 @@ REFUSED_BODIES = {
     "parameters that are no object": (body(parameters=[1]), None, "must be an object"),
     "a signature name that is no text": (
         body(parameters={"signature_name": 1}), None, "must be text"
+    "a long id": (body(id="a" * 1025), None, "id must be text of at most 1024 characters"),
+    "a long name": (body(name="a" * 100_000), None, "received 'aaa"),
+    "a long integer": (f"[{'1' * 5000}]", None, "value has 5000 digits"),
     ),
     "a flag that is no bool": (body(parameters={"binary_data_output": 1}), None, "true or false"),
     "a sequence without an id": (
@@ -692,7 +695,7 @@ def infer_grpc(served):
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 
         def infer(*inputs, signature="", parameters=(), **fields):
-            request = request_class(model_name="echo", inputs=inputs, **fields)
+            request = request_class(inputs=inputs, **{"model_name": "echo", **fields})
             request.parameters["signature_name"].string_param = signature
             for name, value in dict(parameters).items():
                 request.parameters[name].MergeFrom(value)
@@ -776,6 +779,8 @@ def test_a_parameter_without_a_value(infer_grpc):
     """The map may have an entry that chooses no value."""
     empty = open_inference_messages.message_class("InferParameter")()
     row = contents("FP32", [1, 2, 3], [1, 3])
+    "a long id": (raw(b"\0" * 12) | {"id": "a" * 1025}, "id must be text of at most 1024"),
+    "no name of a model": (raw(b"\0" * 12) | {"model_name": ""}, "the name of a model"),
     assert infer_grpc(row, parameters={"other": empty}).outputs[0].contents.fp32_contents
     with pytest.raises(grpc.RpcError, match="sequence_id must be"):
         infer_grpc(row, parameters={"sequence_id": empty})
@@ -795,6 +800,23 @@ def test_requests_without_a_sequence_may_have_its_parameters(infer_grpc):
 
 
 def test_strings_that_are_no_text(triton):
+def test_the_longest_id(served, infer_grpc):
+    name = "é" * 1024
+    assert infer_grpc(contents("FP32", [1, 2, 3], [1, 3]), id=name).id == name
+    assert json.loads(infer_http(served, body(id=name))[2])["id"] == name
+
+
+def test_a_long_shape_is_refused_without_a_copy():
+    """Other threads, such as the event loop's, cannot run while a long list is copied or shown."""
+    request = open_inference_messages.message_class("ModelInferRequest")(inputs=[{"name": "x"}])
+    request.inputs[0].datatype = "FP32"
+    request.inputs[0].shape.extend([1] * 4_000_000)
+    start = time.thread_time()
+    with pytest.raises(ServingError, match=r"received \[1, 1, 1, 1, 1, 1, \.\.\.\]"):
+        read_message(request)
+    assert time.thread_time() - start < 0.02
+
+
     array = np.array([[b"\xff"]], object)
     result = triton.infer("echo", {"x": array}, "text")
     assert result.as_numpy("y") == array
