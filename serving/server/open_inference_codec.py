@@ -47,6 +47,7 @@ _NAMES = {dtype: datatype for datatype, (dtype, _) in _DATATYPES.items()}
 _MAX_AXES = 64  # of a NumPy array
 _MAX_TEXT = 1024  # characters of an id, of the name of a tensor and of that of a signature
 _SURROGATES = re.compile("[\ud800-\udfff]")  # which a reply could not contain
+_LENGTH = re.compile("[0-9]{1,18}")  # in a header
 _LENGTH_BYTES = 4  # before each string in raw bytes
 # Parameters of a tensor that change where or how its values are sent.
 _UNSUPPORTED = ("shared_memory_region", "classification")
@@ -90,10 +91,9 @@ def read_body(body: bytes, encoding: str, limit: int, header_length: str | None)
             None if the whole body is JSON.
     """
     body = json_codec.decompress(body, encoding, limit)
-    try:
-        length = len(body) if header_length is None else int(header_length)
-    except ValueError:
-        length = -1
+    length = len(body)
+    if header_length is not None:
+        length = int(header_length) if _LENGTH.fullmatch(header_length) else -1
     if not 0 <= length <= len(body):
         raise invalid(
             f"Inference-Header-Content-Length must be a number from 0 to {len(body)}, the length "
@@ -243,10 +243,11 @@ def _sequence(parameters):
     Without a sequence, a client may send the id 0 or "", and flags that are false.
     """
     given = {name: parameters[name] for name in PARAMETERS if name in parameters}
-    if given.get("sequence_id") in ("", 0) and given["sequence_id"] is not False:
+    if type(name := given.get("sequence_id")) in (str, int) and name in ("", 0):
         del given["sequence_id"]
-    flags = [value for name, value in given.items() if name != "sequence_id"]
-    return read_parameters(given) if "sequence_id" in given or any(flags) else None
+    if "sequence_id" not in given and all(flag is False for flag in given.values()):
+        return None
+    return read_parameters(given)
 
 
 def _is_size(value):

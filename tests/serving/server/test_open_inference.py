@@ -612,6 +612,9 @@ REFUSED_BODIES = {
     "a binary input without its header": (with_raw({})[0], None, "JSON Parse error"),
     "a header beyond the body": (body(), 10_000, "must be a number from 0"),
     "a negative header": (body(), -1, "must be a number from 0"),
+    "a zero with a point as an id": (
+        body(parameters={"sequence_id": 0.0}), None, "sequence_id must be"
+    ),
     "a header that is no number": (body(), "twelve", "must be a number from 0"),
     "a header in the JSON": (body(), 5, "JSON Parse error"),
     "a string beyond the data": (*strings(b"\x05\0\0\0abcd"), "do not hold 1 strings"),
@@ -622,6 +625,9 @@ REFUSED_BODIES = {
 }  # fmt: skip
 
 
+    "a header with a sign": (body(), f"+{len(body())}", "must be a number from 0"),
+    "a header with a negative zero": (body(), "-0", "must be a number from 0"),
+    "a header with an underscore": (body(), "1_0", "must be a number from 0"),
 @pytest.mark.parametrize("case", REFUSED_BODIES)
 def test_malformed_bodies(served, case):
     data, length, words = REFUSED_BODIES[case]
