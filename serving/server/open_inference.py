@@ -51,7 +51,11 @@ def model_choice(name: str, version: str = "") -> ModelChoice:
 
 def requested_model(match: re.Match) -> ModelChoice:
     """Return the model in a path that matches one of `PATHS`."""
-    return model_choice(*map(urllib.parse.unquote, (match["name"], match["version"] or "")))
+    return model_choice(*_names(match))
+
+
+def _names(match):
+    return map(urllib.parse.unquote, (match["name"], match["version"] or ""))
 
 
 def describe(inference: Inference, match: re.Match) -> dict[str, Any]:
@@ -60,11 +64,27 @@ def describe(inference: Inference, match: re.Match) -> dict[str, Any]:
         if match["health"] == "ready" and not inference.is_ready:
             raise ServingError("UNAVAILABLE", "the server is not ready")
         return {match["health"]: True} if match["health"] else server_metadata()
-    model = requested_model(match)
-    if not match["ready"]:
-        return model_metadata(inference, model)
-    with inference.accepted(), inference.repository.use(*model) as servable:
-        return {"name": servable.name, "ready": True}
+    if match["ready"]:
+        return model_ready(inference, *_names(match))
+    return model_metadata(inference, requested_model(match))
+
+
+def model_ready(inference: Inference, name: str, version: str) -> dict[str, Any]:
+    """Return the name of a model, if its version is available; otherwise raise NOT_FOUND.
+
+    Args:
+        inference: The `Inference` of the server.
+        name: The name of the model.
+        version: As in `model_choice`.
+    """
+    try:
+        model = model_choice(name, version)
+        with inference.accepted(), inference.repository.use(*model) as servable:
+            return {"name": servable.name, "ready": True}
+    except ServingError as error:
+        if error.code == "INVALID_ARGUMENT":  # for example, no version has the label
+            raise ServingError("NOT_FOUND", error.message) from error
+        raise
 
 
 def server_metadata() -> dict[str, Any]:
@@ -132,8 +152,8 @@ class OpenInferenceService:
 
     async def ModelReady(self, request: Any, size: int) -> Any:
         try:
-            with self._inference.repository.use(*model_choice(request.name, request.version)):
-                return message_class("ModelReadyResponse")(ready=True)
+            model_ready(self._inference, request.name, request.version)
+            return message_class("ModelReadyResponse")(ready=True)
         except ServingError as error:
             if error.code != "NOT_FOUND":
                 raise

@@ -180,7 +180,9 @@ def test_health(triton):
     assert client.is_server_live() and client.is_server_ready()
     for version in ("", "1", "2", "002", "stable"):
         assert client.is_model_ready("echo", version)
-    assert not client.is_model_ready("echo", "3") and not client.is_model_ready("unknown")
+    for version in ("3", "x", str(1 << 63)):
+        assert not client.is_model_ready("echo", version)
+    assert not client.is_model_ready("unknown")
 
 
 def test_a_server_that_shuts_down_is_not_ready(served):
