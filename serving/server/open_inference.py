@@ -43,7 +43,12 @@ def model_choice(name: str, version: str = "") -> ModelChoice:
     Args:
         name: The name of the model.
         version: The number of a version, a version label, or "" for the newest version.
+
+    Raises:
+        ServingError: INVALID_ARGUMENT if the name is "", or the number is beyond 64 bits.
     """
+    if not name:
+        raise invalid("the request must contain the name of a model")
     if version.isascii() and version.isdecimal():
         return name, read_version(version), None
     return name, None, version or None
@@ -125,6 +130,12 @@ async def infer(
         inputs = request.inputs
         if request.only_input is not None:
             inputs = read_only_input(servable.signature(""), request.only_input)
+        signature = servable.signature(request.signature_name, request.sequence is not None)
+        for name in inputs.keys() & signature.inputs.keys():
+            sent, declared = inputs[name].dtype, signature.inputs[name].numpy_dtype
+            if sent != declared:
+                datatype = datatype_of(declared) or declared
+                raise invalid(f"input {name!r} is {datatype_of(sent)}; expected {datatype}")
         return request.signature_name, inputs, request.sequence
 
     servable, _, outputs = await inference.predict(model, read, list(request.outputs))

@@ -116,7 +116,8 @@ def _take_raw(document, raw):
             continue
         if not _is_size(size) or "data" in given:
             raise invalid(
-                f"input {given['name']!r} must have either data or a binary_data_size from 0"
+                f"input {given['name']!r} must have either data or a binary_data_size from 0; "
+                f"received binary_data_size {shown(size)}{' and data' if 'data' in given else ''}"
             )
         given["data"] = raw[end : end + size]
         end += size
@@ -187,9 +188,9 @@ def read_only_input(signature: Any, data: bytes) -> dict[str, np.ndarray]:
 def _from_document(document):
     """Return the request in a JSON document, or in a message that was converted to one."""
     parameters = _parameters(document)
-    is_raw = parameters.get("binary_data_output", False)
     texts = (("id", document), ("signature_name", parameters))
     names = [_text(holder.get(member, ""), member) for member, holder in texts]
+    is_raw = parameters.get("binary_data_output", False)
     inputs = {given["name"]: _to_array(given) for given, _ in _tensors(document, "inputs")}
     outputs = {
         wanted["name"]: more.get("binary_data", is_raw)
@@ -270,11 +271,11 @@ def _to_array(given):
             f"input {name!r} must have a shape of at most {_MAX_AXES} sizes from 0; "
             f"received {shown(shape)}"
         )
-    dtype, field = _DATATYPES[datatype]
+    dtype, _ = _DATATYPES[datatype]
     if isinstance(data, bytes):
         values = _from_raw(name, dtype, shape, data)
     elif isinstance(data, Message):
-        values = _from_contents(name, dtype, field, data)
+        values = _from_contents(name, datatype, data)
     else:
         values = json_codec.to_array(data, name, dtype, "INVALID_ARGUMENT")
     if values.size != math.prod(shape) or (values.ndim != 1 and list(values.shape) != shape):
@@ -288,14 +289,22 @@ def _to_array(given):
         raise invalid(f"input {name!r}: {error}") from error
 
 
-def _from_contents(name, dtype, field, contents):
+def _from_contents(name, datatype, contents):
+    dtype, field = _DATATYPES[datatype]
     if not field:
-        raise invalid(f"input {name!r}: {dtype} must be in raw_input_contents")
+        raise invalid(f"input {name!r}: {datatype} must be in raw_input_contents")
+    filled = [member.name for member, _ in contents.ListFields()]
+    if filled not in ([], [field]):
+        raise invalid(f"input {name!r}: {datatype} must be in {field} alone; received {filled}")
     wide = {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype)
     received = np.asarray(getattr(contents, field), wide)
     values = received.astype(dtype)
     if dtype.kind in "iu" and not np.array_equal(values, received):
-        raise invalid(f"input {name!r} has values outside of {dtype}")
+        limits = np.iinfo(dtype)
+        raise invalid(
+            f"input {name!r} must be {datatype}, {limits.min} to {limits.max}; "
+            f"received {received.min()} to {received.max()}"
+        )
     return values
 
 
