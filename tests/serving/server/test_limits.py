@@ -601,7 +601,8 @@ def test_total_size_of_grpc_requests_is_limited(exported, tools, monkeypatch):
         return read(message_class, data)
 
     monkeypatch.setattr(grpc_service, "_parse", slowly)
-    large = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["x" * (limit - 100)])
+    names = ["x" * 1000] * (limit // 1004)
+    large = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=names)
     small = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["x"])
     with (
         tools.serve(exported, max_request_bytes=limit) as server,

@@ -256,21 +256,23 @@ def test_requests_of_the_open_inference_protocol_are_logged(logging_server, line
 def test_the_reason_for_the_end_of_a_call_is_logged(
     logging_server, lines, monkeypatch, tools, code
 ):
-    asked = threading.Event()
+    asked, ended = threading.Event(), threading.Event()
     monkeypatch.setattr(
-        "serving.server.model.Servable.run", lambda *_: asked.set() or time.sleep(0.5)
+        "serving.server.model.Servable.run", lambda *_: asked.set() or ended.wait(20)
     )
     request = predict_pb2.PredictRequest()
     request.model_spec.name = "tiny"
     request.inputs["observation"].CopyFrom(tf.make_tensor_proto(tools.observations(1)))
     with grpc.insecure_channel(f"127.0.0.1:{logging_server.grpc_port}") as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        call = stub.Predict.future(request, timeout=0.2 if code == "DEADLINE_EXCEEDED" else 20)
+        # gRPC rounds this to 1.01 s for the server, so the client gives up first.
+        call = stub.Predict.future(request, timeout=1.001 if code == "DEADLINE_EXCEEDED" else 20)
         assert asked.wait(20)
         if code == "CANCELLED":
             call.cancel()
         key = "rpc.response.status_code"
         (found,) = wait_for(lambda: [line[key] for line in lines() if key in line])
+        ended.set()
     assert found == code
 
 
