@@ -8,6 +8,12 @@ of the form "`name` must be ...; received ...".
 
 from __future__ import annotations
 
+import reprlib
+from typing import Any
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxlong = _short.maxother = 128  # characters
+
 #: Canonical code -> HTTP status. The status of all other codes is 500.
 HTTP_STATUS = {
     "OK": 200,
@@ -43,6 +49,17 @@ class ServingError(Exception):
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
+
+
+def shown(value: Any) -> str:
+    """Return a value from a request for an error message, shortened before it is formatted.
+
+    Example:
+
+    >>> shown([1] * 1_000_000)
+    '[1, 1, 1, 1, 1, 1, ...]'
+    """
+    return _short.repr(value)
 
 
 def invalid(message: str) -> ServingError:

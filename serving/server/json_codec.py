@@ -24,7 +24,7 @@ import orjson
 import simdjson
 from tensorflow.core.example import example_pb2
 
-from serving.errors import ServingError, invalid, too_large
+from serving.errors import ServingError, invalid, shown, too_large
 from serving.server.sequences import PARAMETERS, SequenceParameters, read_parameters
 
 #: Maximum number of values in a body that Python's `json` parses, at one or two microseconds each.
@@ -128,7 +128,8 @@ def parse(text: bytes) -> dict[str, Any]:
     try:
         document = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise invalid(f"JSON Parse error: {error}") from error
+        # Without Python's advice about the digits of an integer.
+        raise invalid(f"JSON Parse error: {str(error).partition('; use sys.')[0]}") from error
     if not isinstance(document, dict):
         raise invalid(f"JSON Parse error: expected an object, received {_kind(document)}")
     return document
@@ -227,7 +228,7 @@ def _brackets(shape):
 def _signature_name(document):
     name = document.get("signature_name", "")
     if not isinstance(name, str):
-        raise invalid(f"'signature_name' must be a string; received {name!r}")
+        raise invalid(f"'signature_name' must be a string; received {shown(name)}")
     return name
 
 
@@ -376,7 +377,7 @@ def _to_bytes(value, name):
             return _from_base64(value["b64"])
     except ValueError as error:  # the string has a lone surrogate, or is not valid base64
         raise invalid(f"{name!r}: {error}") from error
-    raise invalid(f'{name!r}: expected a string or {{"b64": "..."}}; received {value}')
+    raise invalid(f'{name!r}: expected a string or {{"b64": "..."}}; received {shown(value)}')
 
 
 def _from_base64(text):
@@ -427,7 +428,7 @@ def check_copies(num_examples: int, context_size: int) -> None:
 
 def _fill_example(example, features):
     if not isinstance(features, dict):
-        raise invalid(f"an example must be an object of features; received {features!r}")
+        raise invalid(f"an example must be an object of features; received {shown(features)}")
     for name, value in features.items():
         values = value if isinstance(value, list) else [value]
         kinds = {_feature_kind(name, entry) for entry in values}

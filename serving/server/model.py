@@ -210,10 +210,10 @@ class Signature:
         """Return the output names of a filter in the signature's order; an empty one means all."""
         names = names[: len(self.outputs) + 1]  # bounds the work; one name too many is an error
         if len(set(names)) != len(names):
-            raise invalid(f"output_filter repeats an output: {list(names[:_MAX_NAMES])}")
+            raise invalid(f"the request repeats an output: {list(names[:_MAX_NAMES])}")
         unknown = [name for name in names if name not in self.outputs][:_MAX_NAMES]
         if unknown:
-            raise invalid(f"output_filter names {unknown}; outputs are {list(self.outputs)}")
+            raise invalid(f"unknown outputs {unknown}; the signature has {list(self.outputs)}")
         chosen = tuple(name for name in self.outputs if not names or name in names)
         self.check_dense({name: self.outputs[name] for name in chosen}, "output")
         return chosen

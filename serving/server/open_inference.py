@@ -43,7 +43,12 @@ def model_choice(name: str, version: str = "") -> ModelChoice:
     Args:
         name: The name of the model.
         version: The number of a version, a version label, or "" for the newest version.
+
+    Raises:
+        ServingError: INVALID_ARGUMENT if the name is "", or the number is beyond 64 bits.
     """
+    if not name:
+        raise invalid("the request must contain the name of a model")
     if version.isascii() and version.isdecimal():
         return name, read_version(version), None
     return name, None, version or None
@@ -51,7 +56,11 @@ def model_choice(name: str, version: str = "") -> ModelChoice:
 
 def requested_model(match: re.Match) -> ModelChoice:
     """Return the model in a path that matches one of `PATHS`."""
-    return model_choice(*map(urllib.parse.unquote, (match["name"], match["version"] or "")))
+    return model_choice(*_names(match))
+
+
+def _names(match):
+    return map(urllib.parse.unquote, (match["name"], match["version"] or ""))
 
 
 def describe(inference: Inference, match: re.Match) -> dict[str, Any]:
@@ -60,11 +69,27 @@ def describe(inference: Inference, match: re.Match) -> dict[str, Any]:
         if match["health"] == "ready" and not inference.is_ready:
             raise ServingError("UNAVAILABLE", "the server is not ready")
         return {match["health"]: True} if match["health"] else server_metadata()
-    model = requested_model(match)
-    if not match["ready"]:
-        return model_metadata(inference, model)
-    with inference.accepted(), inference.repository.use(*model) as servable:
-        return {"name": servable.name, "ready": True}
+    if match["ready"]:
+        return model_ready(inference, *_names(match))
+    return model_metadata(inference, requested_model(match))
+
+
+def model_ready(inference: Inference, name: str, version: str) -> dict[str, Any]:
+    """Return the name of a model, if its version is available; otherwise raise NOT_FOUND.
+
+    Args:
+        inference: The `Inference` of the server.
+        name: The name of the model.
+        version: As in `model_choice`.
+    """
+    try:
+        model = model_choice(name, version)
+        with inference.accepted(), inference.repository.use(*model) as servable:
+            return {"name": servable.name, "ready": True}
+    except ServingError as error:
+        if error.code == "INVALID_ARGUMENT":  # for example, no version has the label
+            raise ServingError("NOT_FOUND", error.message) from error
+        raise
 
 
 def server_metadata() -> dict[str, Any]:
@@ -105,6 +130,12 @@ async def infer(
         inputs = request.inputs
         if request.only_input is not None:
             inputs = read_only_input(servable.signature(""), request.only_input)
+        signature = servable.signature(request.signature_name, request.sequence is not None)
+        for name in inputs.keys() & signature.inputs.keys():
+            sent, declared = inputs[name].dtype, signature.inputs[name].numpy_dtype
+            if sent != declared:
+                datatype = datatype_of(declared) or declared
+                raise invalid(f"input {name!r} is {datatype_of(sent)}; expected {datatype}")
         return request.signature_name, inputs, request.sequence
 
     servable, _, outputs = await inference.predict(model, read, list(request.outputs))
@@ -132,8 +163,8 @@ class OpenInferenceService:
 
     async def ModelReady(self, request: Any, size: int) -> Any:
         try:
-            with self._inference.repository.use(*model_choice(request.name, request.version)):
-                return message_class("ModelReadyResponse")(ready=True)
+            model_ready(self._inference, request.name, request.version)
+            return message_class("ModelReadyResponse")(ready=True)
         except ServingError as error:
             if error.code != "NOT_FOUND":
                 raise

@@ -8,6 +8,7 @@ REST bodies, so it must not need TensorFlow itself.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -18,7 +19,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from serving import tensors
-from serving.errors import ServingError, invalid, too_large
+from serving.errors import ServingError, invalid, shown, too_large
 from serving.server import json_codec
 from serving.server.sequences import PARAMETERS, SequenceParameters, read_parameters
 
@@ -44,8 +45,9 @@ _DATATYPES: dict[str, tuple[np.dtype, str]] = {
 }
 _NAMES = {dtype: datatype for datatype, (dtype, _) in _DATATYPES.items()}
 _MAX_AXES = 64  # of a NumPy array
-_MAX_SHOWN = 128  # characters of a value from a request in an error message
+_MAX_TEXT = 1024  # characters of an id, of the name of a tensor and of that of a signature
 _SURROGATES = re.compile("[\ud800-\udfff]")  # which a reply could not contain
+_LENGTH = re.compile("[0-9]{1,18}")  # in a header
 _LENGTH_BYTES = 4  # before each string in raw bytes
 # Parameters of a tensor that change where or how its values are sent.
 _UNSUPPORTED = ("shared_memory_region", "classification")
@@ -55,7 +57,7 @@ class InferRequest(NamedTuple):
     """An inference request.
 
     Attributes:
-        id: The identifier that the reply repeats; "" for none.
+        id: The identifier that the reply repeats, of limited length; "" for none.
         signature_name: The name of the signature; "" for the default one.
         sequence: The place of the request in its sequence, or None.
         inputs: input name -> array.
@@ -89,14 +91,13 @@ def read_body(body: bytes, encoding: str, limit: int, header_length: str | None)
             None if the whole body is JSON.
     """
     body = json_codec.decompress(body, encoding, limit)
-    try:
-        length = len(body) if header_length is None else int(header_length)
-    except ValueError:
-        length = -1
+    length = len(body)
+    if header_length is not None:
+        length = int(header_length) if _LENGTH.fullmatch(header_length) else -1
     if not 0 <= length <= len(body):
         raise invalid(
             f"Inference-Header-Content-Length must be a number from 0 to {len(body)}, the length "
-            f"of the body; received {_shown(header_length)}"
+            f"of the body; received {shown(header_length)}"
         )
     if header_length is not None and length == 0:
         return InferRequest(only_input=body)
@@ -115,7 +116,8 @@ def _take_raw(document, raw):
             continue
         if not _is_size(size) or "data" in given:
             raise invalid(
-                f"input {given['name']!r} must have either data or a binary_data_size from 0"
+                f"input {given['name']!r} must have either data or a binary_data_size from 0; "
+                f"received binary_data_size {shown(size)}{' and data' if 'data' in given else ''}"
             )
         given["data"] = raw[end : end + size]
         end += size
@@ -186,18 +188,29 @@ def read_only_input(signature: Any, data: bytes) -> dict[str, np.ndarray]:
 def _from_document(document):
     """Return the request in a JSON document, or in a message that was converted to one."""
     parameters = _parameters(document)
+    texts = (("id", document), ("signature_name", parameters))
+    names = [_text(holder.get(member, ""), member) for member, holder in texts]
     is_raw = parameters.get("binary_data_output", False)
     inputs = {given["name"]: _to_array(given) for given, _ in _tensors(document, "inputs")}
     outputs = {
         wanted["name"]: more.get("binary_data", is_raw)
         for wanted, more in _tensors(document, "outputs")
     }
-    if not all(isinstance(flag, bool) for flag in (is_raw, *outputs.values())):
-        raise invalid("binary_data_output and binary_data must be true or false")
-    texts = document.get("id", ""), parameters.get("signature_name", "")
-    if not all(isinstance(text, str) and not _SURROGATES.search(text) for text in texts):
-        raise invalid(f"the id and signature_name must be text; received {_shown(texts)}")
-    return InferRequest(*texts, _sequence(parameters), inputs, outputs, is_raw)
+    for flag in (is_raw, *outputs.values()):
+        if not isinstance(flag, bool):
+            raise invalid(
+                f"binary_data_output and binary_data must be true or false; received {shown(flag)}"
+            )
+    return InferRequest(*names, _sequence(parameters), inputs, outputs, is_raw)
+
+
+def _text(value, name):
+    """Return a text from a request; raise INVALID_ARGUMENT if it is too long, or no text."""
+    if not isinstance(value, str) or len(value) > _MAX_TEXT or _SURROGATES.search(value):
+        raise invalid(
+            f"{name} must be text of at most {_MAX_TEXT} characters; received {shown(value)}"
+        )
+    return value
 
 
 def _tensors(document, member):
@@ -206,9 +219,9 @@ def _tensors(document, member):
     if not isinstance(given, list | tuple):
         raise invalid(f"{member!r} must be a list of objects")
     for each in given:
-        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+        if not isinstance(each, dict) or "name" not in each:
             raise invalid(f"every entry of {member!r} must be an object with a name")
-        if each["name"] in names:
+        if _text(each["name"], f"a name in {member!r}") in names:
             raise invalid(f"{member!r} repeats {each['name']!r}")
         names.add(each["name"])
         parameters = _parameters(each)
@@ -231,18 +244,15 @@ def _sequence(parameters):
     Without a sequence, a client may send the id 0 or "", and flags that are false.
     """
     given = {name: parameters[name] for name in PARAMETERS if name in parameters}
-    if given.get("sequence_id") in ("", 0) and given["sequence_id"] is not False:
+    if type(name := given.get("sequence_id")) in (str, int) and name in ("", 0):
         del given["sequence_id"]
-    flags = [value for name, value in given.items() if name != "sequence_id"]
-    return read_parameters(given) if "sequence_id" in given or any(flags) else None
+    if "sequence_id" not in given and all(flag is False for flag in given.values()):
+        return None
+    return read_parameters(given)
 
 
 def _is_size(value):
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-
-
-def _shown(value):
-    return repr(value)[:_MAX_SHOWN]
 
 
 def _to_array(given):
@@ -251,27 +261,26 @@ def _to_array(given):
     if not isinstance(datatype, str) or datatype not in _DATATYPES:
         raise invalid(
             f"input {name!r} must have one of the datatypes {', '.join(_DATATYPES)}; "
-            f"received {_shown(datatype)}"
+            f"received {shown(datatype)}"
         )
-    try:
-        shape = list(given["shape"])
-    except (KeyError, TypeError):
-        shape = [None]
-    if len(shape) > _MAX_AXES or not all(map(_is_size, shape)):
+    shape = given.get("shape")
+    with contextlib.suppress(TypeError):  # another value than a list
+        shape = list(itertools.islice(shape, _MAX_AXES + 1))
+    if not isinstance(shape, list) or len(shape) > _MAX_AXES or not all(map(_is_size, shape)):
         raise invalid(
             f"input {name!r} must have a shape of at most {_MAX_AXES} sizes from 0; "
-            f"received {_shown(shape)}"
+            f"received {shown(shape)}"
         )
-    dtype, field = _DATATYPES[datatype]
+    dtype, _ = _DATATYPES[datatype]
     if isinstance(data, bytes):
         values = _from_raw(name, dtype, shape, data)
     elif isinstance(data, Message):
-        values = _from_contents(name, dtype, field, data)
+        values = _from_contents(name, datatype, data)
     else:
         values = json_codec.to_array(data, name, dtype, "INVALID_ARGUMENT")
     if values.size != math.prod(shape) or (values.ndim != 1 and list(values.shape) != shape):
         raise invalid(
-            f"input {name!r} of shape {_shown(shape)} needs as many values, in one list or nested "
+            f"input {name!r} of shape {shown(shape)} needs as many values, in one list or nested "
             f"like the shape; received {values.size} in the shape {list(values.shape)}"
         )
     try:
@@ -280,14 +289,22 @@ def _to_array(given):
         raise invalid(f"input {name!r}: {error}") from error
 
 
-def _from_contents(name, dtype, field, contents):
+def _from_contents(name, datatype, contents):
+    dtype, field = _DATATYPES[datatype]
     if not field:
-        raise invalid(f"input {name!r}: {dtype} must be in raw_input_contents")
+        raise invalid(f"input {name!r}: {datatype} must be in raw_input_contents")
+    filled = [member.name for member, _ in contents.ListFields()]
+    if filled not in ([], [field]):
+        raise invalid(f"input {name!r}: {datatype} must be in {field} alone; received {filled}")
     wide = {"i": np.int64, "u": np.uint64}.get(dtype.kind, dtype)
     received = np.asarray(getattr(contents, field), wide)
     values = received.astype(dtype)
     if dtype.kind in "iu" and not np.array_equal(values, received):
-        raise invalid(f"input {name!r} has values outside of {dtype}")
+        limits = np.iinfo(dtype)
+        raise invalid(
+            f"input {name!r} must be {datatype}, {limits.min} to {limits.max}; "
+            f"received {received.min()} to {received.max()}"
+        )
     return values
 
 
@@ -296,8 +313,8 @@ def _from_raw(name, dtype, shape, data):
         return _strings(name, math.prod(shape), data)
     if len(data) != (size := math.prod(shape) * dtype.itemsize):
         raise invalid(
-            f"input {name!r} of shape {_shown(shape)} and {dtype} must have {_shown(size)} bytes; "
-            f"received {len(data)}"
+            f"input {name!r} of shape {shown(shape)} and datatype {_NAMES[dtype]} must have "
+            f"{shown(size)} bytes; received {len(data)}"
         )
     # A byte of a bool other than 0 and 1 would confuse NumPy.
     return np.frombuffer(data, np.uint8) != 0 if dtype.kind == "b" else np.frombuffer(data, dtype)
@@ -307,7 +324,7 @@ def _strings(name, count, data):
     """Return the strings in raw bytes, each of which comes after its length."""
     if count > json_codec.MOST_VALUES:
         raise too_large(
-            f"a tensor may have at most {json_codec.MOST_VALUES} strings; received {_shown(count)}"
+            f"a tensor may have at most {json_codec.MOST_VALUES} strings; received {shown(count)}"
         )
     end, values = 0, np.empty(min(count, len(data) // _LENGTH_BYTES), object)
     for index in range(len(values)):

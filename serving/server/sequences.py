@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from serving import windows
-from serving.errors import ServingError, invalid
+from serving.errors import ServingError, invalid, shown
 
 #: The parameters of a request in a sequence, as members of a JSON body and as gRPC metadata.
 PARAMETERS = ("sequence_id", "sequence_start", "sequence_end")
@@ -57,11 +57,11 @@ def read_parameters(given: Mapping[str, Any]) -> SequenceParameters | None:
     if not (0 < len(text) <= _MAX_ID and text.isascii() and text.isprintable()):
         raise invalid(
             f"sequence_id must be an integer or a string of 1 to {_MAX_ID} printable ASCII "
-            f"characters; received {str(name)[:_MAX_ID]!r}"
+            f"characters; received {shown(name)}"
         )
     for parameter, flag in zip(PARAMETERS[1:], flags):
-        if flag not in (True, False, "true", "false"):
-            raise invalid(f"{parameter} must be true or false; received {str(flag)[:_MAX_ID]!r}")
+        if not isinstance(flag, bool) and flag not in ("true", "false"):
+            raise invalid(f"{parameter} must be true or false; received {shown(flag)}")
     return SequenceParameters(text, *(flag in (True, "true") for flag in flags))
 
 

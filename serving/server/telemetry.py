@@ -20,7 +20,8 @@ from typing import Any
 import grpc
 
 _log = logging.getLogger("serving")
-_API = re.compile(r"/v1/|/v2/(?!health)")  # neither metrics nor health checks
+_API = re.compile(r"/v1/|/v2(?!/health/)(/|$)")  # neither metrics nor health checks
+_PROBES = re.compile(r"grpc\.|inference\.GRPCInferenceService/Server(Live|Ready)$")  # over gRPC
 _VARIABLES = re.compile(r"/(models|versions|labels)/[^/:]+")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -84,7 +85,7 @@ class Telemetry(grpc.aio.ServerInterceptor):
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         """Return a handler that adds the ID to the trailing metadata; gRPC calls this."""
         handler, method = await continuation(details), details.method.strip("/")
-        if handler is None or method.startswith("grpc."):  # reflection and health checks
+        if handler is None or _PROBES.match(method):
             return handler
 
         async def rpc(data, context):

@@ -455,6 +455,17 @@ def test_count_fields_of_a_broken_message_is_at_most_its_bytes(data):
     assert grpc_service.count_fields(data, predict_pb2.PredictRequest.DESCRIPTOR) <= len(data)
 
 
+@pytest.mark.parametrize("change", [0, 1])
+def test_texts_of_a_message_are_limited(texts, stub, change):
+    """The event loop's thread decodes names, hashes them and writes them into errors."""
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "a" * (grpc_service.MAX_TEXT + change)
+    request.inputs["x"].tensor_content = b"x" * grpc_service.MAX_TEXT * 2  # not a text
+    code, details = refusal_of(stub.Predict, request)
+    assert code == ("RESOURCE_EXHAUSTED" if change else "NOT_FOUND")
+    assert ("name may have at most 65536 bytes; received 65537" in details) == bool(change)
+
+
 def test_messages_with_many_fields_do_not_stall_readiness(texts, stub):
     """protobuf and Python need seconds for 300 kB of tasks or 40 MB of empty names."""
     tasks = inference_pb2.MultiInferenceRequest()
@@ -590,7 +601,8 @@ def test_total_size_of_grpc_requests_is_limited(exported, tools, monkeypatch):
         return read(message_class, data)
 
     monkeypatch.setattr(grpc_service, "_parse", slowly)
-    large = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["x" * (limit - 100)])
+    names = ["x" * 1000] * (limit // 1004)
+    large = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=names)
     small = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["x"])
     with (
         tools.serve(exported, max_request_bytes=limit) as server,

@@ -23,9 +23,9 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype, tri
 import rrl_tf
 from rrl_tf.pretrained import POLICY, pretrained_folder
 from serving.client import connect
-from serving.errors import HTTP_STATUS
+from serving.errors import HTTP_STATUS, ServingError
 from serving.server import Flags, open_inference_messages, running
-from serving.server.open_inference_codec import read_body
+from serving.server.open_inference_codec import read_body, read_message
 
 pytestmark = pytest.mark.tf_only
 PRESETS = [each.name for each in pretrained_folder("doorkey-5x5").parent.iterdir() if each.is_dir()]
@@ -180,7 +180,9 @@ def test_health(triton):
     assert client.is_server_live() and client.is_server_ready()
     for version in ("", "1", "2", "002", "stable"):
         assert client.is_model_ready("echo", version)
-    assert not client.is_model_ready("echo", "3") and not client.is_model_ready("unknown")
+    for version in ("3", "x", str(1 << 63)):
+        assert not client.is_model_ready("echo", version)
+    assert not client.is_model_ready("unknown")
 
 
 def test_a_server_that_shuts_down_is_not_ready(served):
@@ -334,6 +336,7 @@ def test_requested_outputs_and_their_forms(triton):
     for names in (["nothing"], ["sum", "sum"]):
         code, message = refused(triton.infer, "echo", arrays, "two", outputs=names)
         assert is_code(triton, code, "INVALID_ARGUMENT") and names[0] in message
+        assert "output_filter" not in message
 
 
 def test_versions_and_signatures(triton):
@@ -383,11 +386,12 @@ def test_inputs_that_do_not_match_the_signature(triton):
     for arrays, words in (
         ({}, "missing but required: ['x']"),
         ({"x": row, "z": row}, "sent extra: ['z']"),
-        ({"x": row.astype(np.float64)}, "dtype DT_DOUBLE"),
+        ({"x": row.astype(np.float64)}, "is FP64; expected FP32"),
     ):
         code, message = refused(triton.infer, "echo", arrays)
         assert is_code(triton, code, "INVALID_ARGUMENT") and words in message
-    code, message = refused(triton.infer, "tiny", {"observation": row}, "act", sequence_id=1)
+    state = {"observation": row.astype(np.uint8)}
+    code, message = refused(triton.infer, "tiny", state, "act", sequence_id=1)
     assert is_code(triton, code, "NOT_FOUND")
 
 
@@ -574,7 +578,7 @@ REFUSED_BODIES = {
     "an input that is no object": (json.dumps({"inputs": [3]}), None, "with a name"),
     "an unknown datatype": (body(datatype="FP8"), None, "'FP8'"),
     "no datatype": (body(datatype=None), None, "received None"),
-    "no shape": (body(shape=None), None, "must have a shape"),
+    "no shape": (body(shape=None), None, "sizes from 0; received None"),
     "a negative size": (body(shape=[-1, 3]), None, "must have a shape"),
     "a size that is no number": (body(shape=[True, 3]), None, "must have a shape"),
     "a huge size": (body(shape=[1 << 64, 3]), None, "must have a shape"),
@@ -588,21 +592,32 @@ REFUSED_BODIES = {
     "text for numbers": (body(["1", "2", "3"]), None, "must be numbers"),
     "a repeated input": (json.dumps({"inputs": json.loads(body())["inputs"] * 2}), None, "repeats"),
     "an id that is no text": (body(id=7), None, "must be text"),
+    "a long id": (body(id="a" * 1025), None, "id must be text of at most 1024 characters"),
+    "a long name": (body(name="a" * 100_000), None, "received 'aaa"),
+    "a long integer": (f"[{'1' * 5000}]", None, "value has 5000 digits"),
     "an id that UTF-8 cannot represent": (body(id="\ud800"), None, "must be text"),
     "parameters that are no object": (body(parameters=[1]), None, "must be an object"),
     "a signature name that is no text": (
         body(parameters={"signature_name": 1}), None, "must be text"
     ),
-    "a flag that is no bool": (body(parameters={"binary_data_output": 1}), None, "true or false"),
+    "a flag that is no bool": (
+        body(parameters={"binary_data_output": 1}), None, "true or false; received 1"
+    ),
+    "a flag of a sequence that is no bool": (
+        body(parameters={"sequence_id": 1, "sequence_end": 1}), None, "true or false; received 1"
+    ),
     "a sequence without an id": (
-        body(parameters={"sequence_start": True}), None, "sequence_id must be"
+        body(parameters={"sequence_start": True}), None, "characters; received None"
     ),
     "a fractional id of a sequence": (
         body(parameters={"sequence_id": 1.5}), None, "sequence_id must be"
     ),
+    "a zero with a point as an id": (
+        body(parameters={"sequence_id": 0.0}), None, "sequence_id must be"
+    ),
     "a size beyond the body": (*with_raw({}, size=13), "have 13 bytes of binary data; received 12"),
     "a size before the end": (*with_raw({}, size=11), "received 12"),
-    "a negative size of data": (*with_raw({}, size=-1), "binary_data_size from 0"),
+    "a negative size of data": (*with_raw({}, size=-1), "received binary_data_size -1"),
     "a size of data that is no number": (*with_raw({}, size="12"), "binary_data_size from 0"),
     "data twice": (*with_raw({}, data=[1, 2, 3]), "either data or"),
     "too few bytes": (*with_raw({}, b"\0" * 8, 8), "must have 12 bytes; received 8"),
@@ -610,6 +625,9 @@ REFUSED_BODIES = {
     "a header beyond the body": (body(), 10_000, "must be a number from 0"),
     "a negative header": (body(), -1, "must be a number from 0"),
     "a header that is no number": (body(), "twelve", "must be a number from 0"),
+    "a header with a sign": (body(), f"+{len(body())}", "must be a number from 0"),
+    "a header with a negative zero": (body(), "-0", "must be a number from 0"),
+    "a header with an underscore": (body(), "1_0", "must be a number from 0"),
     "a header in the JSON": (body(), 5, "JSON Parse error"),
     "a string beyond the data": (*strings(b"\x05\0\0\0abcd"), "do not hold 1 strings"),
     "a string of 4 GiB": (*strings(b"\xff\xff\xff\xff"), "do not hold 1 strings"),
@@ -627,6 +645,7 @@ def test_malformed_bodies(served, case):
     assert status == 400 and headers["Content-Type"] == "application/json"
     document = json.loads(reply)
     assert document.keys() == {"error"} and words in document["error"]
+    assert len(document["error"]) < 1000 and "sys." not in document["error"]
     assert state_of(served) == before and time.monotonic() - start < 5
 
 
@@ -692,7 +711,7 @@ def infer_grpc(served):
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 
         def infer(*inputs, signature="", parameters=(), **fields):
-            request = request_class(model_name="echo", inputs=inputs, **fields)
+            request = request_class(inputs=inputs, **{"model_name": "echo", **fields})
             request.parameters["signature_name"].string_param = signature
             for name, value in dict(parameters).items():
                 request.parameters[name].MergeFrom(value)
@@ -745,14 +764,23 @@ REFUSED_MESSAGES = {
     "a shape that overflows": (raw(b"\0" * 12, shape=[1 << 62] * 9), "of shape [46116"),
     "a shape that overflows to zero": (raw(b"", shape=[1 << 62, 4]), "of shape [46116"),
     "other contents": (
-        {"inputs": (contents("INT32", [1, 2, 3], [1, 3]) | {"datatype": "FP32"},)}, "received 0"
+        {"inputs": (contents("INT32", [1, 2, 3], [1, 3]) | {"datatype": "FP32"},)},
+        "FP32 must be in fp32_contents alone; received ['int_contents']",
+    ),
+    "two contents": (
+        raw(contents={"fp32_contents": [1, 2, 3], "fp64_contents": [1, 2, 3]}),
+        "alone; received ['fp32_contents', 'fp64_contents']",
     ),
     "a number beyond its datatype": (
-        {"inputs": (contents("INT8", [300]),), "signature": "INT8"}, "outside of int8"
+        {"inputs": (contents("INT8", [300]),), "signature": "INT8"},
+        "INT8, -128 to 127; received 300 to 300",
     ),
     "contents of a half": (
-        {"inputs": (contents("FP16", [1]),), "signature": "FP16"}, "must be in raw_input_contents"
+        {"inputs": (contents("FP16", [1]),), "signature": "FP16"},
+        "FP16 must be in raw_input_contents",
     ),
+    "a long id": (raw(b"\0" * 12) | {"id": "a" * 1025}, "id must be text of at most 1024"),
+    "no name of a model": (raw(b"\0" * 12) | {"model_name": ""}, "the name of a model"),
     "a repeated input": (
         {"inputs": (contents("FP32", [1, 2, 3], [1, 3]),) * 2}, "'inputs' repeats 'x'"
     ),
@@ -770,6 +798,23 @@ def test_malformed_messages(served, infer_grpc, case):
         infer_grpc(*fields.pop("inputs"), **fields)
     assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert words in error.value.details() and state_of(served) == before
+
+
+def test_the_longest_id(served, infer_grpc):
+    name = "é" * 1024
+    assert infer_grpc(contents("FP32", [1, 2, 3], [1, 3]), id=name).id == name
+    assert json.loads(infer_http(served, body(id=name))[2])["id"] == name
+
+
+def test_a_long_shape_is_refused_without_a_copy():
+    """Other threads, such as the event loop's, cannot run while a long list is copied or shown."""
+    request = open_inference_messages.message_class("ModelInferRequest")(inputs=[{"name": "x"}])
+    request.inputs[0].datatype = "FP32"
+    request.inputs[0].shape.extend([1] * 4_000_000)
+    start = time.thread_time()
+    with pytest.raises(ServingError, match=r"received \[1, 1, 1, 1, 1, 1, \.\.\.\]"):
+        read_message(request)
+    assert time.thread_time() - start < 0.02
 
 
 def test_a_parameter_without_a_value(infer_grpc):

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import sys
+import threading
 import time
 
 import grpc
@@ -15,7 +16,8 @@ import structure
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving.server import command
+from serving.server import Flags, command
+from serving.server import server as server_module
 from serving.server.config_files import StartError
 
 pytestmark = pytest.mark.tf_only
@@ -240,8 +242,38 @@ def test_requests_of_the_open_inference_protocol_are_logged(logging_server, line
     path = "/v2/models/tiny"
     assert ask_rest(logging_server, None, {"x-request-id": "v2"}, path) == (200, "v2")
     assert ask_rest(logging_server, None, path="/v2/health/live") == (200, None)
-    (line,) = lines()
-    assert line["message"] == "GET /v2/models/*" and line["request_id"] == "v2"
+    assert ask_rest(logging_server, None, {"x-request-id": "root"}, "/v2") == (200, "root")
+    with grpc.insecure_channel(f"127.0.0.1:{logging_server.grpc_port}") as channel:
+        for name in ("ServerLive", "ServerReady", "ServerMetadata"):
+            channel.unary_unary(f"/inference.GRPCInferenceService/{name}")(b"", timeout=20)
+    model, root, metadata = lines()
+    assert model["message"] == "GET /v2/models/*" and model["request_id"] == "v2"
+    assert root["message"] == "GET /v2" and root["request_id"] == "root"
+    assert metadata["message"] == "inference.GRPCInferenceService/ServerMetadata"
+
+
+@pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
+def test_the_reason_for_the_end_of_a_call_is_logged(
+    logging_server, lines, monkeypatch, tools, code
+):
+    asked, ended = threading.Event(), threading.Event()
+    monkeypatch.setattr(
+        "serving.server.model.Servable.run", lambda *_: asked.set() or ended.wait(20)
+    )
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "tiny"
+    request.inputs["observation"].CopyFrom(tf.make_tensor_proto(tools.observations(1)))
+    with grpc.insecure_channel(f"127.0.0.1:{logging_server.grpc_port}") as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        # gRPC rounds this to 1.01 s for the server, so the client gives up first.
+        call = stub.Predict.future(request, timeout=1.001 if code == "DEADLINE_EXCEEDED" else 20)
+        assert asked.wait(20)
+        if code == "CANCELLED":
+            call.cancel()
+        key = "rpc.response.status_code"
+        (found,) = wait_for(lambda: [line[key] for line in lines() if key in line])
+        ended.set()
+    assert found == code
 
 
 def test_failed_calls_return_the_id(logging_server, lines):
@@ -273,3 +305,19 @@ def test_missing_opentelemetry_is_named_with_the_pip_command(exported, tools, mo
     missing = pytest.raises(StartError, match=r"opentelemetry.*pip install '\.\[otel\]'")
     with missing, tools.serve(exported, enable_tracing=True):
         pass
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("OTEL_PROPAGATORS", "nope"), ("OTEL_BSP_SCHEDULE_DELAY", "-5")]
+)
+def test_a_wrong_variable_of_opentelemetry_is_one_line(monkeypatch, variable, value):
+    pytest.importorskip("opentelemetry.sdk.trace")
+    import opentelemetry.propagate
+
+    monkeypatch.setenv(variable, value)
+    # As in a process that has not set up OpenTelemetry.
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", object)
+    monkeypatch.delitem(sys.modules, "opentelemetry.propagate")
+    monkeypatch.delattr(opentelemetry, "propagate")
+    with pytest.raises(StartError, match=r"^--enable_tracing: an OTEL_\* variable .*\)$"):
+        server_module.Server(Flags(enable_tracing=True, preset="doorkey-5x5"))
