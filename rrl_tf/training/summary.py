@@ -73,7 +73,7 @@ def describe_network(network: keras.Model) -> str:
         >>> describe_network(keras.Sequential(layers, name="linear"))
         'Sequential linear, 10 parameters'
     """
-    read = _READ.get(getattr(getattr(network, "encoder_layer", network), "readout", None))
+    read = _READ.get(getattr(getattr(network, "encoder_layer", network), "readout", ""))
     reads = f", reads {read}" if read else ""
     return f"{type(network).__name__} {network.name}, {network.count_params():,} parameters{reads}"
 
