@@ -33,6 +33,7 @@ from rrl_tf.agents.evaluation import (
     zero_shot_scores,
 )
 from rrl_tf.agents.loop import Collector, Loop, RolloutStatistics
+from rrl_tf.agents.networks import fitting_network
 from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
 from rrl_tf.agents.replay import ReplayBuffer, SequenceReplayBuffer
 from rrl_tf.envs.task import Task
@@ -307,12 +308,15 @@ def _setup(task, network, config):
     with contextlib.closing(task.make_env()) as env:
         setup = describe_env(env)
     names = ", ".join(task.action_names)
+    described = describe_network(network)
+    if hasattr(config, "network"):
+        described = f"{config.network or fitting_network(task.preprocessor)}: {described}"
     return {
         "environment": f"{task.name}{levels}, {config.all_envs} in parallel",
         **setup,
         "actions": f"{setup['actions']}: {names}",
         "preprocessing": f"{function.partition('.')[0]}, result {task.preprocessor.shape}",
-        "network": describe_network(network),
+        "network": described,
     }
 
 

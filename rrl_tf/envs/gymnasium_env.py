@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
 from collections.abc import Callable, Sequence
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import ReshapeObservation, TimeLimit
+from gymnasium.wrappers import TimeLimit
 from minigrid.minigrid_env import MiniGridEnv
 
 from rrl_tf._arguments import optional_positive_int
@@ -50,8 +52,8 @@ def gymnasium_task(
     | `MultiBinary` | cast to float32; a matrix is a grid of codes |
     | `Dict`, `Tuple` | a dict; each part by its own space |
 
-    Observations of all spaces but `Box` are packed in bytes; see `rrl_tf.envs.packing`. The
-    exported policy accepts the environment's own observations.
+    Observations are packed in bytes unless the space is a `Box` with a last axis for channels; see
+    `rrl_tf.envs.packing`. The exported policy accepts the environment's own observations.
 
     `MultiDiscrete` and `MultiBinary` actions are numbered; see `SelectActions`. Unless `actions`
     selects some, the exported policy returns the environment's own actions.
@@ -61,7 +63,7 @@ def gymnasium_task(
     | attribute | use |
     |---|---|
     | `action_names`, `state_key()` | as in `Task` |
-    | `entities(observation)` | as in `Task`; attention figures label these cells |
+    | `entities(observation)` | as in `Task`; labels these cells in attention figures |
     | `agent_code`, `unseen_code` | as in `preprocessing.one_hot`; for the first grid of codes |
 
     Args:
@@ -149,6 +151,9 @@ def _made(env, render_mode, max_steps):
         made = gymnasium.make(env, max_episode_steps=max_steps, **rendering)
     except (gymnasium.error.Error, ImportError, ValueError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if isinstance(error, ModuleNotFoundError):
+            folder = os.getcwd() if "" in sys.path else sys.path[0]
+            first += f" Modules are searched in {folder} and in the folders of PYTHONPATH."
         raise InvalidInput(f"cannot make the environment {env!r}: {first}") from error
     if max_steps is not None and isinstance(made.unwrapped, MiniGridEnv):
         # MiniGrid also counts steps itself; its own limit must not be smaller.
@@ -158,16 +163,14 @@ def _made(env, render_mode, max_steps):
 
 def _wrapped(env, frames, actions):
     """Return the environment with observations in one array and actions from 0 up."""
+    space = env.observation_space
     # A wrapper of the caller may already have replaced MiniGrid's dict with an array.
-    if _is_minigrid(env) and isinstance(env.observation_space, spaces.Dict):
+    if _is_minigrid(env) and isinstance(space, spaces.Dict):
         env = CompassObservation(env)
-    elif not isinstance(env.observation_space, spaces.Box):
+    elif not isinstance(space, spaces.Box) or len(space.shape) in (0, 2):
         env = PackObservation(env)
     if _is_minigrid(env) and not env.has_wrapper_attr("state_key"):
         env = MiniGridStateKey(env)
-    shape = env.observation_space.shape
-    if len(shape) in (0, 2):
-        env = ReshapeObservation(env, (*shape, 1))
     if frames != 1:
         env = StackFrames(env, frames)
     action_space = env.action_space

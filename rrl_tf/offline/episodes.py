@@ -228,7 +228,7 @@ class OfflineData:
         """
         space = self.action_space
         if isinstance(space, Discrete):
-            raise InvalidInput(f"actions must be continuous to have bounds; received {self.name}")
+            raise InvalidInput(f"the actions of {self.name} must be continuous; received {space}")
         actions = np.concatenate([episode.actions for episode in self.episodes]).astype("float64")
         low, high = space.low.astype("float64"), space.high.astype("float64")
         margin = 1e-6 * (high - low)

@@ -21,6 +21,7 @@ from rrl_tf import viz
 from rrl_tf._arguments import finite, number_from
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
+from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline.episodes import OfflineData
 from rrl_tf.offline.scaling import Scaling, within_rounding
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
@@ -430,13 +431,17 @@ def finish(
     scores = summary.get("last", {})
     written.append(export_policy(run.folder.export, data, evaluator.policy, scores))
     labels = {name: f"target return, {label}" for name, label in WEIGHTS.items()}
-    run.finish(summary, format_summary(summary), written, labels=labels)
+    report = format_summary(summary)
     if not summary.get("target_following", {}).get("followed", True):
-        warnings.warn(
+        advice = (
             "the returns of the policy do not follow its target returns; record policies of "
-            "different skill, train longer, or use the preset `fast`",
-            stacklevel=2,
+            "different skill, or train longer"
         )
+        if not isinstance(model, DecisionTransformer):
+            advice += ", or use the preset `fast`"
+        report += f"\n{advice}"
+        warnings.warn(advice, stacklevel=2)
+    run.finish(summary, report, written, labels=labels)
 
 
 def export_policy(
@@ -487,14 +492,15 @@ def format_summary(summary: Mapping[str, Any]) -> str:
     recorded = summary["data_return"]
     lines = [
         f"{summary['data']}: mean return {_digits(recorded['mean'])}, best "
-        f"{_digits(recorded['max'])}; action error by return, low to high: {errors}"
+        f"{_digits(recorded['max'])}; mean action error on held-out episodes, for the quarters of "
+        f"their steps from the lowest to the highest return-to-go: {errors}"
     ]
     if following := summary.get("target_following"):
         verb = "follow" if following["followed"] else "do not follow"
         lines.append(
             f"returns {verb} their targets: rank correlation {following['rank_correlation']:.2f}, "
-            f"mean error {_digits(following['mean_error'])}; the best constant return has "
-            f"{_digits(following['constant_error'])}"
+            f"mean distance {_digits(following['mean_error'])}; with the best constant return for "
+            f"all targets it would be {_digits(following['constant_error'])}"
         )
     if "chosen_noise" in summary:
         tried = ", ".join(f"{k}: {_digits(v)}" for k, v in summary["noise_scales"].items())

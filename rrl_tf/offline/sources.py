@@ -54,9 +54,10 @@ def load_episodes(source: str) -> OfflineData:
     """
     kind, _, name = source.partition(":")
     if kind not in _READERS or not name:
+        fix = f". Use minari:{source}." if os.path.isdir(source) or is_minari_id(source) else ""
         raise InvalidInput(
-            "`source` must be minari:ID, minari:FOLDER, tfds:NAME or tfds:FOLDER; received "
-            f"{source!r}"
+            "`source` (option --data) must be minari:ID, minari:FOLDER, tfds:NAME or tfds:FOLDER; "
+            f"received {source!r}{fix}"
         )
     return _READERS[kind](source, os.path.expanduser(name))  # shells do not expand ~ after a colon
 

@@ -15,6 +15,16 @@ LAST = 0.2
 """Fraction of a run whose evaluations are compared with the earlier ones."""
 
 
+_READ = {
+    "max": "the maximum over all cells",
+    "flatten": "all cells",
+    "cell": "the agent's cell",
+    "feature": "the agent's cell",
+    "attention": "all cells by learned queries",
+}
+"""Readout of a relational network -> what it reads the Q values from."""
+
+
 def format_setup(setup: Mapping[str, str]) -> str:
     """Format the setup of a run as an aligned block with one line per entry.
 
@@ -56,14 +66,16 @@ def _short(space):
 
 
 def describe_network(network: keras.Model) -> str:
-    """Return the class, the name and the number of parameters of a built network.
+    """Return class, name and parameters of a built network, and what a relational one reads.
 
     Example:
         >>> layers = [keras.Input((4,)), keras.layers.Dense(2)]
         >>> describe_network(keras.Sequential(layers, name="linear"))
         'Sequential linear, 10 parameters'
     """
-    return f"{type(network).__name__} {network.name}, {network.count_params():,} parameters"
+    read = _READ.get(getattr(getattr(network, "encoder_layer", network), "readout", ""))
+    reads = f", reads {read}" if read else ""
+    return f"{type(network).__name__} {network.name}, {network.count_params():,} parameters{reads}"
 
 
 def evaluations(rows: Sequence[Mapping[str, float]]) -> tuple[str, list[Mapping[str, float]]]:

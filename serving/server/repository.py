@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import gc
 import logging
+import reprlib
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -144,7 +145,8 @@ class Repository:
         found = model and model.versions.get(version)
         if not found or found.state != State.AVAILABLE:
             wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise ServingError("NOT_FOUND", f"Servable not found for request: {wanted}")
+            served = f"; served models: {reprlib.repr(sorted(self.models))}" if not model else ""
+            raise ServingError("NOT_FOUND", f"Servable not found for request: {wanted}{served}")
         return found.servable
 
     def status(self, name: str, version: int | None = None) -> list[Version]:

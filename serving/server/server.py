@@ -100,6 +100,7 @@ class Server:
         Raises:
             StartError: If a model cannot be loaded or a port cannot be opened.
         """
+        self._check_ports()
         # The list is read and applied before the other processes can call this one. Otherwise it
         # could overwrite the newer list of a reload request that another process received.
         models = read_models(self._flags)
@@ -118,6 +119,18 @@ class Server:
         self._watchers.append(asyncio.create_task(self.repository.watch(interval)))
         if self._flags.model_config_file and self._flags.model_config_file_poll_wait_seconds:
             self._watchers.append(asyncio.create_task(self._watch_config_file()))
+
+    def _check_ports(self):
+        """Raise `StartError` for a port in use before the models are loaded."""
+        ports = {"gRPC": self._flags.port, "REST": self._flags.rest_api_port}
+        for protocol, port in ports.items() if not self._shares_ports else ():
+            try:
+                check_port(self._flags.host, port)
+            except OSError as error:
+                address = format_address(self._flags.host, port)
+                raise StartError(
+                    f"cannot listen on {address} for {protocol}: {error.strerror}"
+                ) from error
 
     async def _watch_config_file(self):
         while True:
@@ -159,21 +172,16 @@ class Server:
         if flags.grpc_socket_path and self._place[1] == 0:
             self._listen_grpc(f"unix:{flags.grpc_socket_path}")
         if flags.port or not flags.grpc_socket_path:
-            address = format_address(flags.host, flags.port)
-            self.grpc_port = self._listen_grpc(address, is_tcp=True)
+            self.grpc_port = self._listen_grpc(format_address(flags.host, flags.port))
         await self._grpc.start()
 
-    def _listen_grpc(self, address, is_tcp=False):
+    def _listen_grpc(self, address):
         try:
-            if is_tcp and not self._shares_ports:
-                # gRPC does not report why it fails to open a port.
-                check_port(self._flags.host, self._flags.port)
             if self._credentials is None:
                 return self._grpc.add_insecure_port(address)
             return self._grpc.add_secure_port(address, self._credentials)
-        except (OSError, RuntimeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise StartError(f"cannot listen on {address} for gRPC: {reason}") from error
+        except RuntimeError as error:
+            raise StartError(f"cannot listen on {address} for gRPC: {error}") from error
 
     async def _start_rest(self):
         flags = self._flags

@@ -106,6 +106,26 @@ def test_observations_of_one_part_are_no_dict(space, observation):
     assert row.tolist() == ([0, 0, 1, 0] if isinstance(space, Discrete) else [0, 1])
 
 
+def test_a_matrix_reaches_entities_and_the_export_without_channels():
+    class Matrix(Fixed):
+        def __init__(self):
+            super().__init__(Box(0, 3, (4, 5), np.uint8))
+
+        def reset(self, *, seed=None, options=None):
+            return np.full((4, 5), 2, np.uint8), {}
+
+        def entities(self, observation):
+            return {str(observation.shape): (0, int(observation[3, 4]))}
+
+    task = gymnasium_task(Matrix)
+    observation, _ = task.make_env().reset(seed=0)
+    assert task.entities(observation) == {"(4, 5)": (0, 2)}
+    encode, shapes, _ = task.raw_observation
+    assert shapes == {"observation": (4, 5)}
+    encoded = encode({"observation": np.full((2, 4, 5), 2, np.uint8)})
+    np.testing.assert_array_equal(encoded[0], task.preprocessor(observation))
+
+
 def test_codes_of_an_environment_apply_to_its_first_grid():
     class Marked(Fixed):
         agent_code, unseen_code = 2, 0

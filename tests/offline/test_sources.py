@@ -344,9 +344,11 @@ def test_actions_outside_the_implied_space_are_an_error(actions, message):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("walker2d", "`source` must be minari:ID"),
-        ("d4rl:walker2d", "`source` must be minari:ID"),
-        ("tfds:", "`source` must be minari:ID"),
+        ("walker2d", r"`source` \(option --data\) must be minari:ID"),
+        ("tests", r"received 'tests'. Use minari:tests\."),
+        ("me/walker2d-v0", r"received 'me/walker2d-v0'. Use minari:me/walker2d-v0\."),
+        ("d4rl:walker2d", r"`source` \(option --data\) must be minari:ID"),
+        ("tfds:", r"`source` \(option --data\) must be minari:ID"),
         ("minari:{folder}", "cannot be read .*`minari list local`"),
         ("tfds:{folder}", "cannot be read .*TFDS_DATA_DIR"),
     ],

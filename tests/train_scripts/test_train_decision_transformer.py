@@ -276,7 +276,7 @@ def test_default_name_has_preset_data_and_seed():
             "`weight_decay` must be at least 0 and finite; received nan",
         ),
         ({"schedule": "cosine"}, "`warmup_steps` must be less than the 4 steps"),
-        ({"data": "nowhere"}, "`source` must be minari:ID"),
+        ({"data": "nowhere"}, r"`source` \(option --data\) must be minari:ID"),
         ({"held_out": 0.99}, "must have more episodes .* received 8"),
         ({"network": "nope"}, "nope"),
         ({"preprocessor": "one_hot"}, "codes"),

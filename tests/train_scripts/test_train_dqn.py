@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 import textwrap
 
@@ -133,8 +134,11 @@ def test_run_trains_evaluates_and_exports(tmp_path, env, network):
     assert {path.name for path in run.folder.figures.iterdir()} == pictures
 
 
-def test_run_on_a_users_grid_environment(tmp_path, coin_grid):
+def test_run_on_a_users_grid_environment(tmp_path, coin_grid, capsys):
     run, agent = train(tmp_path / "runs", coin_grid, updates_per_step=0.0)
+    [network] = re.findall(r"^network +(.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert network.startswith("grid: RelationalQNetwork")
+    assert network.endswith(" parameters, reads all cells by learned queries")
     assert {path.name for path in run.folder.figures.iterdir()} == {"attention.png", "episode.gif"}
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
     assert {"eval/success", "eval/loops", "eval/return"} <= summary.keys()

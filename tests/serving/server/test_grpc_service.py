@@ -87,7 +87,7 @@ def test_invalid_predict_requests_have_canonical_codes(stub, tools):
     cases = [
         (predict_pb2.PredictRequest(), "INVALID_ARGUMENT", "ModelSpec"),
         (request_for(raw, model=""), "INVALID_ARGUMENT", "ModelSpec.name"),
-        (request_for(raw, model="other"), "NOT_FOUND", "Servable not found for request"),
+        (request_for(raw, model="other"), "NOT_FOUND", "(other); served models: ['tiny']"),
         (request_for(raw, version=7), "NOT_FOUND", r"Specific(tiny, 7)"),
         (request_for(raw, version=-1), "NOT_FOUND", "Specific"),
         (request_for(raw, label="stable"), "INVALID_ARGUMENT", "stable"),

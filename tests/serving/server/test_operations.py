@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import time
 
@@ -340,6 +341,19 @@ def test_unix_socket_answers_within_the_channel_arguments(exported, tmp_path, to
     changes["grpc_socket_path"] = str(tmp_path / "other")
     with pytest.raises(StartError, match="cannot listen"), tools.serve(exported, **changes):
         pass
+
+
+@pytest.mark.parametrize(("flag", "protocol"), [("port", "gRPC"), ("rest_api_port", "REST")])
+def test_a_port_in_use_is_an_error_before_models_are_loaded(flag, protocol, tmp_path):
+    from serving.server import Flags, running
+
+    (tmp_path / "1").mkdir()  # loading this version fails
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = {"port": 0, flag: taken.getsockname()[1]}
+        flags = Flags(host="127.0.0.1", model_base_path=str(tmp_path), **ports)
+        message = f"cannot listen on .* for {protocol}: Address already in use"
+        with pytest.raises(StartError, match=message), running(flags):
+            pass
 
 
 def test_per_model_batching_parameters_apply_to_their_model(exported, tmp_path, tools):
