@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import importlib.metadata
 import math
 import sys
@@ -283,13 +282,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Flags, list[str]]:
     )
     for name in _IGNORED:
         parser.add_argument(f"--{name}", nargs="?", const="", help=argparse.SUPPRESS)
-    parsed, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        names = [f"--{field.name}" for field in dataclasses.fields(Flags)]
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], names, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-    values = vars(parsed)
+    values = vars(parser.parse_args(arguments))
     if values.pop("use_alts_credentials"):
         parser.error("--use_alts_credentials is not supported; use --ssl_config_file for TLS")
     ignored = [name for name in _IGNORED if values.pop(name) is not None]

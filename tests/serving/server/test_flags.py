@@ -158,12 +158,6 @@ def test_channel_arguments_of_digits_are_ints():
     }
 
 
-def test_unknown_flag_names_the_nearest(capsys):
-    with pytest.raises(SystemExit):
-        flags.parse(["--model_base_path=x", "--rest_port=8501"])
-    assert "--rest_port=8501; did you mean --rest_api_port?" in capsys.readouterr().err
-
-
 def test_config_file_with_the_base_path_of_the_docker_image():
     given = ["--model_base_path=/models/model", "--model_name=model", "--model_config_file=/f"]
     assert flags.parse(given)[0].model_config_file == "/f"
