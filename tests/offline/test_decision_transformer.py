@@ -110,7 +110,9 @@ def test_the_saved_model_has_the_chosen_noise_scale(tmp_path):
 def test_a_policy_that_does_not_follow_its_targets_says_so(tmp_path, capsys):
     data, network, scaling = toy()
     settings = config(tmp_path, targets=(100.0, 200.0, 300.0))  # unreachable
-    with pytest.warns(UserWarning, match="do not follow its target returns.*, or use the preset `fast`$"):
+    with pytest.warns(
+        UserWarning, match="do not follow its target returns.*, or use the preset `fast`$"
+    ):
         run = train_decision_transformer(data, network, scaling, settings)
     found = summary_of(run)
     assert found["target_following"]["followed"] is False
