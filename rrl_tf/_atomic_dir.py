@@ -8,7 +8,6 @@ import fcntl
 import os
 import pathlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -40,7 +39,7 @@ def draft_folder(directory: pathlib.Path) -> Iterator[pathlib.Path]:
 def replace_folder(new: pathlib.Path, old: pathlib.Path) -> None:
     """Move the folder `new` to the name of the folder `old`, and remove `old`.
 
-    Linux and macOS exchange the names of two folders in one step. On a file system that does not
+    Linux exchanges the names of two folders in one step. On systems and file systems that do not
     support this, the process may be killed when there is no folder of this name; then
     `restore_folder` restores the old one.
     """
@@ -67,12 +66,8 @@ def _backup_of(path):
 
 def _exchange(first, second):
     """Exchange the names of two folders; raise OSError or AttributeError if it is impossible."""
-    libc, names = ctypes.CDLL(None, use_errno=True), [os.fsencode(first), os.fsencode(second)]
-    if sys.platform == "darwin":
-        failed = libc.renamex_np(*names, 2)  # RENAME_SWAP
-    else:
-        failed = libc.renameat2(-100, names[0], -100, names[1], 2)  # AT_FDCWD, RENAME_EXCHANGE
-    if failed:
+    libc, at_cwd, exchange = ctypes.CDLL(None, use_errno=True), -100, 2
+    if libc.renameat2(at_cwd, os.fsencode(first), at_cwd, os.fsencode(second), exchange):
         raise OSError(ctypes.get_errno(), "the folders cannot be exchanged")
 
 
