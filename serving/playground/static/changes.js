@@ -127,7 +127,7 @@ export class OcclusionMap {
     const isHidden = hidden.has(entity);
     const effect = drops ? effectOf(drops[entity]) : "is computed";
     this.canvas.replaceChildren(picture(drops ?? [], cursor));
-    this.caption.textContent = `occlusion · Q ${effect}`;
+    this.caption.textContent = `occlusion, framed cell · Q ${effect}`;
     this.button.setAttribute("aria-pressed", isHidden);
     this.button.setAttribute(
       "aria-label",
