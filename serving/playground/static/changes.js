@@ -92,8 +92,9 @@ export class OcclusionMap {
     Object.assign(this, { grid, cursor: grid.home });
     this.canvas = html("span", "view");
     this.caption = html("span", "caption");
-    this.button = html("button", "head", this.canvas, this.caption);
+    this.button = html("button", "map", this.canvas, this.caption);
     this.button.type = "button";
+    this.button.setAttribute("aria-label", "occlusion");
     const point = (event) => {
       if (event.detail || event.type === "pointermove") // not a click by the keyboard
         this.#move(cellUnder(event, this.canvas, grid.columns, grid.rows));

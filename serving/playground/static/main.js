@@ -429,7 +429,7 @@ class Playground {
     // A click on a button moves the focus to the board, so that keys act there and Enter does not
     // press the button again.
     document.addEventListener("click", ({ detail, target }) => {
-      if (detail && target.closest("button:not(.head)")) $("board").focus({ preventScroll: true });
+      if (detail && target.closest("button:not(.head, .map)")) $("board").focus({ preventScroll: true });
     });
     this.#listenToBoard();
   }

@@ -51,9 +51,9 @@ export class Actions {
   name(names, valueName = "Q value") {
     this.valueName = valueName;
     this.rows = names.map((action) => {
-      const [bar, newBar] = [html("span", "bar"), html("span", "bar new")];
-      const [value, newValue] = [html("span", "value"), html("span", "value new")];
-      const tracks = [bar, newBar].map((each) => html("span", "track", each));
+      const [bar, newBar] = [html("span", "bar"), html("span", "new-bar")];
+      const [value, newValue] = [html("span", "value"), html("span", "new-value")];
+      const tracks = [html("span", "track", bar), html("span", "new-track", newBar)];
       const word = html("span", "word", ACTION_WORDS[action]);
       if (KEY_WORDS[action]) word.append(html("kbd", "", KEY_WORDS[action]));
       const bars = html("span", "tracks", ...tracks);

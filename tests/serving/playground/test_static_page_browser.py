@@ -63,7 +63,7 @@ CARRY = "#model=doorkey-6x6&size=6&wall=2&door=1&key=1,1&agent=1,2&direction=3" 
 
 
 def texts(page, kind):
-    return page.locator(f".action .value{kind}").all_inner_texts()
+    return page.locator(f".action .{kind}").all_inner_texts()
 
 
 def test_a_part_that_is_switched_off_changes_values_and_choice(visit):
@@ -73,12 +73,12 @@ def test_a_part_that_is_switched_off_changes_values_and_choice(visit):
     ]
     boxes = page.locator("#parts input")
     assert boxes.evaluate_all("all => all.map(e => e.ariaLabel)") == [*labels, "memory"]
-    before = texts(page, ":not(.new)")
+    before = texts(page, "value")
     assert page.inner_text("#difference") == "Nothing is changed."
     page.focus("#parts input")
     page.keyboard.press("Space")  # round 1
     page.wait_for_selector("#actions.compared .newly-chosen")
-    assert texts(page, ":not(.new)") == before != texts(page, ".new")
+    assert texts(page, "value") == before != texts(page, "new-value")
     assert page.inner_text("#difference").startswith("Without round 1, the choice is ")
     assert page.get_by_label("head 1 of round 1").is_disabled()
     assert page.locator("#heads .head.off").count() == 2
