@@ -102,6 +102,7 @@ export class OcclusionMap {
     this.canvas.addEventListener("pointermove", point);
     this.canvas.addEventListener("pointerleave", () => this.#move(grid.home));
     this.button.addEventListener("click", (event) => {
+      if (event.detail && !this.canvas.contains(event.target)) return; // a click on the caption
       point(event);
       toggle(this.cursor);
     });

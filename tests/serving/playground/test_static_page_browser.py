@@ -111,6 +111,7 @@ def test_a_cell_is_hidden_by_a_click_and_shown_by_another(visit):
     page.wait_for_selector("#effects button[aria-pressed=false]")
     assert page.inner_text("#difference") == "Nothing is changed."
     page.locator("#board").click(position={"x": 4.5 * side, "y": 4.5 * side})  # not visible
+    page.locator("#effects button .caption").click()
     assert page.locator("#board .hidden-cell").count() == 0
     assert page.locator("#rollout svg").count() == 1
 
