@@ -277,9 +277,8 @@ class Loop:
         self._updates = 0
         self._updates_owed = 0.0
         self._carry: Any = None
-        self._collect = tf.function(
-            self._collect_step, jit_compile=agent.jit_compile and collector.jit_compile
-        )
+        jit_compile = agent.jit_compile and collector.jit_compile
+        self._collect = tf.function(self._collect_step, jit_compile=jit_compile, autograph=False)
         self._advance = tf.function(self._advance_in_graph, reduce_retracing=True)
 
     @property
@@ -353,6 +352,7 @@ class Loop:
             self.replay.add(**transition)
         return carry, episode
 
+    @tf.autograph.experimental.do_not_convert
     def _update_once(self, number):
         with tf.name_scope("replay"):
             # The seed depends only on the number of the update, so a resumed run draws the same.
