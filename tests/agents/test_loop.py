@@ -344,3 +344,9 @@ def test_autograph_converts_no_network(in_graph):
     make_play(loop.agent, TASK, 1, in_graph)(0, 0.0)
     assert "DISABLED" in AutoGraphStatus.statuses
     assert "ENABLED" not in AutoGraphStatus.statuses
+
+
+def test_pauses_of_different_lengths_share_a_trace():
+    loop = make_loop()
+    assert len({record.step % 100 for record in loop.run(300)}) > 1
+    assert loop._advance.experimental_get_tracing_count() == 1
