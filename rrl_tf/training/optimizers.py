@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 from keras.optimizers import schedules
 
@@ -109,41 +108,6 @@ class LinearDecay(schedules.LearningRateSchedule):
         return {"start": self.start, "end": self.end, "updates": self.updates, "hold": self.hold}
 
 
-@keras.saving.register_keras_serializable("rrl_tf")
-class Adam(keras.optimizers.Adam):
-    """Keras' Adam with one operation per weight, which is faster for networks of small weights.
-
-    The state and, up to rounding, the numbers are those of Keras, which computes the same formula
-    in about 15 operations. With `amsgrad`, it uses the operations of Keras.
-
-    Example:
-        >>> optimizer = Adam(1e-3)
-        >>> weight = keras.Variable([1.0])
-        >>> optimizer.apply([tf.constant([2.0])], [weight])
-        >>> round(float(weight[0]), 4)
-        0.999
-    """
-
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        if self.amsgrad:
-            super().update_step(gradient, variable, learning_rate)
-            return
-        index, dtype = self._get_variable_index(variable), variable.dtype
-        step = tf.cast(self.iterations + 1, dtype)
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
-            beta1_power=tf.pow(tf.cast(self.beta_1, dtype), step),
-            beta2_power=tf.pow(tf.cast(self.beta_2, dtype), step),
-            lr=tf.cast(learning_rate, dtype),
-            beta1=tf.cast(self.beta_1, dtype),
-            beta2=tf.cast(self.beta_2, dtype),
-            epsilon=tf.cast(self.epsilon, dtype),
-            grad=tf.cast(tf.convert_to_tensor(gradient), dtype),  # may have been sparse
-        )
-
-
 class _OneLearningRate:
     """Mixin that evaluates the learning-rate schedule once per update.
 
@@ -209,7 +173,7 @@ def make_optimizer(name: OptimizerName, **options: Any) -> keras.optimizers.Opti
         1.0
     """
     if name == "adam":
-        return Adam(**options)
+        return keras.optimizers.Adam(**options)
     return Muon(exclude_layers=["head"], weight_decay=1e-4, **options)
 
 
