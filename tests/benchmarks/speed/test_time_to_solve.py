@@ -6,9 +6,10 @@ import time
 import numpy as np
 import pytest
 
+import rrl_tf
 from benchmarks import runner
 from benchmarks.reproduction import Results
-from benchmarks.solving import trial
+from benchmarks.solving import ours, trial
 from benchmarks.speed import time_to_solve
 from rrl_tf.errors import InvalidInput
 
@@ -141,3 +142,9 @@ def test_our_agent_runs_in_a_process_of_its_own(tmp_path):
     time_to_solve.Race("cartpole", "ours", options=options).run(tmp_path, "run", 0)
     found = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert not found["solved"] and found["cpu_seconds"] > 1
+
+
+def test_the_agent_of_cartpole_has_the_defaults_of_dqn(tmp_path):
+    run = trial.Trial("cartpole", "cartpole", 3, tmp_path)
+    config, *_ = ours.parts(run)
+    assert config == rrl_tf.DQN("CartPole-v1", seed=3).config
