@@ -48,16 +48,24 @@ def replace_folder(new: pathlib.Path, old: pathlib.Path) -> None:
         _exchange(new, old)
     except (AttributeError, OSError):
         backup = _backup_of(old)
-        shutil.rmtree(backup, ignore_errors=True)
+        _remove(backup)
         old.rename(backup)
         new.rename(old)
-    shutil.rmtree(backup, ignore_errors=True)
+    _remove(backup)
 
 
 def restore_folder(path: pathlib.Path) -> None:
     """Restore the folder `path` if a process was killed while it replaced it."""
     if not path.exists() and _backup_of(path).exists():
         _backup_of(path).rename(path)
+
+
+def _remove(path):
+    """Remove a folder, or a link to one."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _backup_of(path):

@@ -54,6 +54,7 @@ FAST = Config(
 BOOK = dataclasses.replace(
     FAST,
     preset="book",
+    bound_entities=False,  # its norms need all cells
     observation="view",
     preprocessor="frame_maximum",
     reward="book",
@@ -106,7 +107,9 @@ PRESETS = {
         learning_rate_updates=12_000,
     ),
     "quick": QUICK,
-    "zambaldi": dataclasses.replace(FAST, preset="zambaldi", network="zambaldi"),
+    "zambaldi": dataclasses.replace(
+        FAST, preset="zambaldi", network="zambaldi", bound_entities=False
+    ),
     "book": BOOK,
     "book-published": dataclasses.replace(
         BOOK,

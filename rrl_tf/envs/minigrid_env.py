@@ -172,11 +172,11 @@ class MissionObservation(CompassObservation):
         super().__init__(env)
         space: Any = env.observation_space
         mission = space["mission"]
-        # BabyAI's spaces have no lists of words.
+        # Spaces of BabyAI and of some wrappers have no lists of words.
         words = getattr(mission, "ordered_placeholders", None) or []
         variable = [i for i, each in enumerate(words) if len(each) > 1]
         self._numbers: dict[str, list[int]] = {}
-        for choice in itertools.product(*map(range, map(len, words))):
+        for choice in itertools.product(*map(range, map(len, words))) if variable else ():
             text = mission.mission_func(*(each[i] for each, i in zip(words, choice, strict=True)))
             self._numbers.setdefault(text, [choice[i] for i in variable])
         self.channels = CompassObservation.channels + len(variable)

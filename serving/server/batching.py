@@ -1,4 +1,4 @@
-"""Run requests in threads outside of the event loop, and merge concurrent ones into batches."""
+"""Merge concurrent requests into batches, and run these in threads unless they are fast."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ _SMALL_SECONDS = 0.05
 # and back takes about as long and costs more CPU time than a small model.
 _INLINE_SECONDS = 0.0005
 _MAX_INLINE = 1000  # kinds of batches whose time is remembered for each version
+_MAX_STALLS = 3  # a kind that was slow so often in the loop's thread never runs there again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Scheduler:
     the requests of many clients are merged instead of each waking up a thread.
 
     A batch runs in the event loop's thread if the last batch with the same signature, outputs and
-    size took at most half a millisecond.
+    size took at most half a millisecond. After three slow ones there, it always runs in a thread.
 
     Large and small requests take turns and never share a batch. While small requests keep arriving,
     large ones leave one thread free, so that a small request does not have to wait for a large one,
@@ -156,6 +157,9 @@ class Scheduler:
         self._concurrency = weakref.WeakKeyDictionary()
         # The (signature, outputs, bytes of inputs) of batches that are fast enough for the loop.
         self._fast: weakref.WeakKeyDictionary[Any, set] = weakref.WeakKeyDictionary()
+        # How often each kind was slow in the loop, which delays all other requests.
+        self._stalls: weakref.WeakKeyDictionary[Any, collections.Counter]
+        self._stalls = weakref.WeakKeyDictionary()
         self._running = {"large": 0, "small": 0}
         self._last_was_large = True
         self._last_small_arrival = -math.inf
@@ -327,11 +331,14 @@ class Scheduler:
 
     def _finish(self, group, batch, kind, results, times):
         fast = self._fast.setdefault(group.servable, set())
+        stalls = self._stalls.setdefault(group.servable, collections.Counter())
         if times[2] - times[1] > _INLINE_SECONDS or any(
             isinstance(result, ServingError) for result in results
         ):
-            fast.discard(kind)
-        elif kind is not None and len(fast) < _MAX_INLINE:
+            if kind in fast:
+                stalls[kind] += 1
+                fast.remove(kind)
+        elif kind is not None and len(fast) < _MAX_INLINE and stalls[kind] < _MAX_STALLS:
             fast.add(kind)
         if any(request.record is not None for request in batch):
             _note_parts(group, batch, *times, asyncio.get_running_loop().time())
@@ -357,7 +364,7 @@ def _kind(group, batch):
     """Return a key of batches that take the same time, or None if their values may matter."""
     if (
         group.is_large
-        or group.servable.has_loops
+        or group.servable.has_branches
         or not all(spec.row_bytes for spec in group.signature.inputs.values())
         or not group.signature.can_merge(batch[0].inputs)
     ):

@@ -20,7 +20,9 @@ from serving.errors import ServingError, invalid
 from serving.server.sequences import STATE_SIGNATURE
 
 DEFAULT_SIGNATURE = "serving_default"
-_LOOPS = {"While", "StatelessWhile", "Enter"}  # operations
+# Operations whose time depends on the values of their inputs.
+_BRANCHES = {"While", "StatelessWhile", "Enter", "If", "StatelessIf", "Case", "StatelessCase"}
+_BRANCHES |= {"Switch", "PyFunc", "EagerPyFunc"}
 _MAX_NAMES = 8  # maximum number of names from a request in an error message
 
 
@@ -268,8 +270,8 @@ class Servable:
         self.signature_defs = self._session.meta_graph.signature_def
         graph = self._session.meta_graph.graph_def
         #: Whether the time of a run may depend on the values of its inputs.
-        self.has_loops = any(
-            node.op in _LOOPS
+        self.has_branches = any(
+            node.op in _BRANCHES
             for nodes in (graph.node, *(function.node_def for function in graph.library.function))
             for node in nodes
         )

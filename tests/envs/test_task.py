@@ -11,7 +11,12 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence
 from minigrid.envs import GoToDoorEnv, MemoryEnv
-from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper, ViewSizeWrapper
+from minigrid.wrappers import (
+    DictObservationSpaceWrapper,
+    FullyObsWrapper,
+    ImgObsWrapper,
+    ViewSizeWrapper,
+)
 
 from rrl_tf.envs import (
     Level,
@@ -322,6 +327,11 @@ def test_variable_words_of_missions_are_channels(name, lists):
         for first in (4, channels + 4):
             frame = observation[..., first : first + len(lists)]
             np.testing.assert_array_equal(frame, np.broadcast_to(numbers, frame.shape))
+
+
+def test_missions_without_lists_of_words_are_ignored():
+    env = functools.partial(wrapped(DictObservationSpaceWrapper), render_mode=None)
+    assert gymnasium_task(env).preprocessor.shape == (7, 7, 24)
 
 
 def test_missions_outside_the_mission_space_are_refused():

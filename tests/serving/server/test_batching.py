@@ -21,7 +21,7 @@ FLOAT = 1
 class FakeServable:
     """Doubles its input, records its batches, and refuses negative numbers."""
 
-    name, version, has_loops = "fake", 1, False
+    name, version, has_branches = "fake", 1, False
 
     def __init__(self, batching, gate=None):
         self.batching, self.batches, self.gate, self.users = batching, [], gate, 0
@@ -100,11 +100,17 @@ def test_only_batches_of_a_kind_that_was_fast_run_in_the_event_loop():
                     break
             assert servable.threads[-1] and not servable.threads[0]
             assert not await runs_in_loop([1, 2, 3])  # a new size
-            assert not await runs_in_loop([1, 2], has_loops=True)
-            await runs_in_loop([1, -2], has_loops=False)
+            assert not await runs_in_loop([1, 2], has_branches=True)
+            await runs_in_loop([1, -2], has_branches=False)
             assert not await runs_in_loop([1, 2])  # the last one of this kind failed
             await runs_in_loop([1, 2], seconds=0.01)
             assert not await runs_in_loop([1, 2])  # the last one was slow
+            for _ in range(100):
+                await runs_in_loop([1, 2], seconds=0.01 * servable.threads[-1])
+            servable.threads.clear()
+            for _ in range(10):
+                await runs_in_loop([1, 2])
+            assert not any(servable.threads)  # it was slow three times in the loop
         finally:
             scheduler.close()
 
