@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import pathlib
@@ -33,6 +34,41 @@ def draft_folder(directory: pathlib.Path) -> Iterator[pathlib.Path]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         os.close(lock)
+
+
+def replace_folder(new: pathlib.Path, old: pathlib.Path) -> None:
+    """Move the folder `new` to the name of the folder `old`, and remove `old`.
+
+    Linux exchanges the names of two folders in one step. On systems and file systems that do not
+    support this, the process may be killed when there is no folder of this name; then
+    `restore_folder` restores the old one.
+    """
+    backup = new
+    try:
+        _exchange(new, old)
+    except (AttributeError, OSError):
+        backup = _backup_of(old)
+        shutil.rmtree(backup, ignore_errors=True)
+        old.rename(backup)
+        new.rename(old)
+    shutil.rmtree(backup, ignore_errors=True)
+
+
+def restore_folder(path: pathlib.Path) -> None:
+    """Restore the folder `path` if a process was killed while it replaced it."""
+    if not path.exists() and _backup_of(path).exists():
+        _backup_of(path).rename(path)
+
+
+def _backup_of(path):
+    return path.with_name(f".{path.name}.replaced")
+
+
+def _exchange(first, second):
+    """Exchange the names of two folders; raise OSError or AttributeError if it is impossible."""
+    libc, at_cwd, exchange = ctypes.CDLL(None, use_errno=True), -100, 2
+    if libc.renameat2(at_cwd, os.fsencode(first), at_cwd, os.fsencode(second), exchange):
+        raise OSError(ctypes.get_errno(), "the folders cannot be exchanged")
 
 
 def _make_draft(directory: pathlib.Path) -> tuple[pathlib.Path, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -38,7 +39,22 @@ _LAYOUTS: dict[int, tuple[np.dtype, str, np.dtype]] = {
 # a request of a few bytes from allocating any amount of memory.
 _MAX_FILLED = 1 << 24
 _CHUNK = 1 << 14  # values per call of `extend`; other threads can run between two calls
-_LENGTH_DELIMITED = 2  # protobuf's wire type for packed numbers
+
+
+def _varint(value):
+    codes = bytearray()
+    while value >= 128:
+        codes.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*codes, value])
+
+
+# Field of floats -> the bytes before the length of its values.
+_FLOAT_TAGS = {
+    name: _varint(tensor_pb2.TensorProto.DESCRIPTOR.fields_by_name[name].number << 3 | 2)
+    for _, name, stored in _LAYOUTS.values()
+    if stored.kind == "f"
+}
 
 
 def numpy_dtype(dtype: int) -> np.dtype | None:
@@ -158,36 +174,35 @@ def fill_proto(proto: Any, array: np.ndarray, dtype: int, as_content: bool = Fal
         name = types_pb2.DataType.Name(dtype)
         raise ServingError("UNIMPLEMENTED", f"an output has the unsupported dtype {name}")
     numpy, name, stored = _LAYOUTS[dtype]
-    proto.dtype = dtype
-    for size in array.shape:
-        proto.tensor_shape.dim.add(size=size)
+    head = _head(dtype, array.shape)
     if as_content and numpy.kind != "O":
+        proto.MergeFromString(head)
         proto.tensor_content = array.tobytes()
         return
     flat = array.ravel()
     if stored != numpy:
         flat = flat.view(stored)
     # Protobuf packs floats as their bytes in memory, so these can be copied in one piece.
-    if stored.kind == "f" and flat.size > _CHUNK:
-        number = tensor_pb2.TensorProto.DESCRIPTOR.fields_by_name[name].number
-        head = _varint(number << 3 | _LENGTH_DELIMITED) + _varint(flat.nbytes)
-        proto.MergeFromString(head + flat.tobytes())
+    if stored.kind == "f":
+        proto.MergeFromString(head + _FLOAT_TAGS[name] + _varint(flat.nbytes) + flat.tobytes())
         return
+    proto.MergeFromString(head)
     extend_field(getattr(proto, name), flat)
+
+
+@functools.lru_cache(1024)
+def _head(dtype, shape):
+    """Return the bytes of a TensorProto that has a dtype and a shape, but no values."""
+    proto = tensor_pb2.TensorProto(dtype=dtype)
+    for size in shape:
+        proto.tensor_shape.dim.add(size=size)
+    return proto.SerializeToString()
 
 
 def extend_field(field: Any, values: np.ndarray) -> None:
     """Append the values of an array to a repeated field; meanwhile other threads can run."""
     for start in range(0, values.size, _CHUNK):
         field.extend(values[start : start + _CHUNK].tolist())
-
-
-def _varint(value):
-    codes = bytearray()
-    while value >= 128:
-        codes.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*codes, value])
 
 
 def pack(array: np.ndarray) -> Any:

@@ -1,280 +1,393 @@
-"""Causal tests of DoorKey: probes, the key patched, and attention compared with patching.
+"""Causal tests of DoorKey, Box-World and Memory: probes, patching, and ablations in play.
 
-python -m benchmarks reproductions/causal              # measures the pretrained policy
-python -m benchmarks reproductions/causal --no-train   # the tables alone
+python -m benchmarks reproductions/causal              # trains and measures
+python -m benchmarks reproductions/causal --no-train   # the tables and figures alone
 """
 
-import copy
-import dataclasses
+import functools
 import itertools
 
+import keras
 import numpy as np
 
-from benchmarks.reproduction import Reproduction
-from rrl_tf.envs import doorkey_task
+from benchmarks.interventions import box_world_pairs, doorkey_pairs, patch_pairs
+from benchmarks.reproduction import Reproduction, Training, load_network, spread
+from benchmarks.reproductions import doorkey
+from rrl_tf import viz
+from rrl_tf.agents import RecurrentDoubleDQN
+from rrl_tf.envs import box_world_task, doorkey_task, memory_task
 from rrl_tf.interpret import (
     attention_rollout,
     collect_states,
-    interval,
     occlusion,
     patch,
+    play_ablated,
+    probe,
     probe_places,
+    swap_memories,
     trace,
+    untrained,
 )
 from rrl_tf.interpret.attribution import read_entity
-from rrl_tf.interpret.places import attention_places, outputs
-from rrl_tf.models import RelationalQNetwork
+from rrl_tf.interpret.places import attention_places
+from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 
-NAME, STATES, DONORS = "doorkey-5x5-seed0", 200, 3
-AGENT = 3 * 7 + 6
-"""Entity of the agent's cell."""
-PROBED = ("door locked", "key held")
+STATES, DONORS, PAIRS, EPISODES, MOST_STEPS = 200, 3, 1000, 40, 60
 OF_AGENT, RECEIVED = "attention of the agent's cell", "attention received, mean over cells"
-PLACES = ("round_1/before", "round_1/after", "round_2/after")
-KINDS = ("on the floor in both states", "on the floor, then held", "held, then on the floor")
+TRAININGS = {
+    "doorkey": doorkey.TRAININGS["fast-6x6"],
+    "memory": Training(
+        "MemoryS17, chrono LSTM",
+        "train_recurrent",
+        "memory-s17",
+        ("--network=lstm-long-dense", "--batch-size=16", "--steps=260000"),
+    ),
+}
+NETWORKS = {"doorkey": "DoorKey-6x6", "box-world": "Box-World"}
+"""Variant -> name in the tables, of networks with rounds of attention."""
 
 
-@dataclasses.dataclass(frozen=True)
-class World:
-    """A state of DoorKey: what the agent sees, where the key is, and everything else."""
-
-    observation: np.ndarray
-    key: tuple[int, int] | None  # the cell of the view; None if the key is not visible
-    held: bool
-    rest: tuple
+def doorkey_of_6x6(**options):
+    """Return the task of the preset `fast-6x6`."""
+    return doorkey_task((5, 6), held_out=True, **options)
 
 
-def explore(task):
-    """Return state key -> `World`, and state key -> successor for each action (None: success)."""
-    worlds, successors, waiting = {}, {}, []
-
-    def visit(env, observation):
-        key = env.unwrapped.state_key()
-        if key not in worlds:
-            worlds[key] = world(task, env, observation)
-            waiting.append((key, env))
-        return key
-
-    for reset in task.evaluation_resets():
-        env = task.make_test_env()
-        visit(env, env.reset(**reset)[0])
-    while waiting:
-        key, env = waiting.pop()
-        successors[key] = []
-        for action in range(task.num_actions):
-            twin = copy.deepcopy(env)
-            twin.unwrapped.step_count = 0
-            observation, _, terminated, *_ = twin.step(action)
-            successors[key].append(None if terminated else visit(twin, observation))
-    return worlds, successors
+def measure(run):
+    """Return what was found in the network of a run."""
+    keras.utils.set_random_seed(0)  # of the untrained networks
+    measures = {"doorkey": measure_doorkey, "memory": measure_memory}
+    return measures[run.name.split("-")[0]](load_network(run))
 
 
-def world(task, env, observation):
-    """Return the `World` of an environment."""
-    inner = env.unwrapped
-    door = next(each for each in inner.grid.grid if each is not None and each.type == "door")
-    rest = (*inner.agent_pos, inner.agent_dir, *door.cur_pos, door.is_locked, door.is_open)
-    held = inner.carrying is not None
-    cells = task.entities(observation)
-    key = cells["agent"] if held else cells.get("key")
-    return World(observation, key, held, tuple(map(int, rest)))
-
-
-def optimal_actions(successors):
-    """Return state key -> set of the actions with which the fewest steps lead to the goal."""
-    steps, depth = {None: 0}, 0
-    while len(steps) <= len(successors):
-        depth += 1
-        new = [
-            key
-            for key, after in successors.items()
-            if key not in steps and any(each in steps for each in after)
-        ]
-        if not new:
-            break
-        steps |= dict.fromkeys(new, depth)
+def measure_doorkey(model):
+    """Return the probes, the effects of patching the key, and the effects of ablations."""
+    task = doorkey_of_6x6()
+    states = collect_states(model, task, STATES)
+    labels = {name: states.facts[name] for name in ("door locked", "key held")}
+    entities = {"agent's cell": read_entity(model, states.inputs), "all cells": None}
     return {
-        key: {a for a, each in enumerate(after) if steps.get(each) == steps[key] - 1}
-        for key, after in successors.items()
-        if key in steps
+        "probes": {
+            cells: probe_places(model, states.inputs, labels, states.episodes, entity=each)
+            for cells, each in entities.items()
+        },
+        "patching": patch_pairs(model, task, doorkey_pairs(task)),
+        "attention": compare_attention(model, states.inputs),
+        "ablation": ablate_in_play(model, doorkey_of_6x6(reward="env")),
     }
 
 
-def pairs_of_worlds(worlds, optimal):
-    """Yield the kind and both keys of pairs that differ only in the key and the optimal actions."""
-    groups = {}
-    for name in optimal:
-        if worlds[name].key is not None:
-            groups.setdefault(worlds[name].rest, []).append(name)
-    for group in groups.values():
-        for first, second in itertools.permutations(group, 2):
-            if not optimal[first] & optimal[second]:
-                held = worlds[first].held, worlds[second].held
-                yield (
-                    KINDS[{(False, False): 0, (False, True): 1, (True, False): 2}[held]],
-                    first,
-                    second,
-                )
+def ablate_in_play(model, task, episodes=100, kinds=("head", "round", "uniform")):
+    """Return change -> mean return and success of greedy play."""
+    played = play_ablated(model, task, task.evaluation_resets(at_most=episodes), kinds)
+    return {name: [float(x.reward.mean()), x.summary()["success"]] for name, x in played.items()}
 
 
-def patch_the_key(task, model):
-    """Return for each kind of pairs and place how often patching changes the action."""
-    worlds, successors = explore(task)
-    optimal = optimal_actions(successors)
-    found = {}
-    for kind in KINDS:
-        pairs = [pair[1:] for pair in pairs_of_worlds(worlds, optimal) if pair[0] == kind]
-        if pairs:
-            found[kind] = {"pairs": len(pairs), **_patched(task, model, worlds, optimal, pairs)}
-    return {"states": len(worlds), "kinds": found}
-
-
-def _patched(task, model, worlds, optimal, pairs):
-    """Return place -> fractions, of actions that are optimal for the donor and of changed ones."""
-    sides = [[worlds[pair[i]] for pair in pairs] for i in (0, 1)]
-    x, donors = (
-        np.array(task.preprocessor(np.stack([each.observation for each in side]))) for side in sides
+def measure_box_world(model):
+    """Return the probes, and the effects of patching two boxes."""
+    pairs = box_world_pairs(box_world_task(8, levels=[(3, 0)]), PAIRS)
+    task, count = box_world_task(8), PAIRS // 3
+    # Of each pair, one of the two locks, in the state and in the donor: the key opens it in one.
+    rng, rows = np.random.default_rng(0), np.arange(count)
+    first = rng.integers(2, size=count)
+    lock = pairs.locks[rows, first]
+    opens = np.concatenate([first == 0, first == 1])
+    x, groups = (
+        np.array(task.preprocessor(np.concatenate(pairs.observations[:, :count]))),
+        np.tile(rows, 2),
     )
-    own, other = trace(model, x), trace(model, donors)
-    keys = np.array([[cell[0] * 7 + cell[1] for cell in (a.key, b.key)] for a, b in zip(*sides)])
-    rng, rows = np.random.default_rng(0), np.arange(len(pairs))
-    visible = own["round_1/attention"].sum(axis=(1, 2)) > 0
-    controls = []
-    for row in rows:
-        others = np.setdiff1d(np.flatnonzero(visible[row]), [*keys[row], AGENT])
-        controls.append(rng.choice(others, 2, replace=len(others) < 2))
-    before, result = outputs(model, x).argmax(axis=1), {}
-    result["optimal without patching"] = float(
-        np.mean([action in optimal[pair[0]] for action, pair in zip(before, pairs)])
-    )
-    for place in PLACES:
-        actions = {}
-        patched = {"key": keys, "agent": 0 * keys + AGENT, "other cells": np.array(controls)}
-        for name, cells in patched.items():
-            values = own[place].copy()
-            values[rows[:, None], cells] = other[place][rows[:, None], cells]
-            actions[name] = outputs(model, x, {place: values}).argmax(axis=1)
-        result[place] = {
-            "optimal for the donor": float(
-                np.mean([a in optimal[pair[1]] for a, pair in zip(actions["key"], pairs)])
-            ),
-            "changed": {name: float(np.mean(each != before)) for name, each in actions.items()},
-        }
-    return result
+    agent, width = read_entity(model, x), x.shape[2]
+    opened = pairs.locks[:count].T.ravel()  # in the states, then in the donors
+    to_probe = {
+        "the lock": (np.tile(lock, 2), {"the held key opens the lock": opens}),
+        "agent's cell": (
+            agent,
+            {"the opened lock is to the right": opened % width > agent % width},
+        ),
+    }
+    return {
+        "probes": {
+            cells: probe_places(model, x, labels, groups, entity=entity)
+            for cells, (entity, labels) in to_probe.items()
+        },
+        "patching": patch_pairs(model, task, pairs),
+        "attention": compare_attention(model, collect_states(model, task, STATES // 2).inputs),
+    }
 
 
-def compare_attention(model, states):
+def compare_attention(model, x):
     """Return the rank correlation of attention with the effect of patching an entity.
 
-    The result is a dict order -> kind of attention -> (mean, low, high). The effect is the mean
+    The result is a dict order -> kind of attention -> mean over states. The effect is the mean
     change of the Q values if the entity before the round is patched from random other states; for
     rollout and occlusion, before the first round.
     """
-    x, rng = states.inputs, np.random.default_rng(0)
-    found, read, rows = trace(model, x), read_entity(model, x), np.arange(len(x))
-    rounds = attention_places(found)
+    rng, found = np.random.default_rng(0), trace(model, x)
+    rounds, read, rows = attention_places(found), read_entity(model, x), np.arange(len(x))
     visible = found[rounds[0]].sum(axis=(1, 2)) > 0
     visible[rows, read] = False
+    cells = np.argsort(~visible, axis=1, kind="stable")[:, : visible.sum(axis=1).max()]
+    rank = functools.partial(_rank, cells, np.take_along_axis(visible, cells, axis=1))
     result, effects = {}, []
     for place in rounds:
         before = place.replace("attention", "before")
-        donors = [x[rng.permutation(len(x))] for _ in range(DONORS)]
-        patched = [patch(model, x, each, [before]) for each in donors]
+        patched = [
+            patch(model, x, x[rng.permutation(len(x))], [before], cells.T) for _ in range(DONORS)
+        ]
         effects.append(np.mean([np.abs(p.after - p.before)[0] for p in patched], axis=(0, 3)).T)
         for head, scores in enumerate(found[place].swapaxes(0, 1), start=1):
             result[f"{place.split('/')[0]}, head {head}"] = {
-                OF_AGENT: _rank(scores[rows, read], effects[-1], visible),
-                RECEIVED: _rank(scores.mean(axis=1), effects[-1], visible),
+                OF_AGENT: rank(scores[rows, read], effects[-1]),
+                RECEIVED: rank(scores.mean(axis=1), effects[-1]),
             }
     rollout = attention_rollout([found[place] for place in rounds], read)
-    result["rollout"] = {OF_AGENT: _rank(rollout, effects[0], visible)}
+    result["rollout"] = {OF_AGENT: rank(rollout, effects[0])}
     hidden = np.abs(occlusion(model, x))
-    result["occlusion, not attention"] = {OF_AGENT: _rank(hidden, effects[0], visible)}
+    result["occlusion, not attention"] = {OF_AGENT: rank(hidden, effects[0])}
     return result
 
 
-def _rank(first, second, candidates):
-    """Return the mean over states of the rank correlation over candidates, and its interval."""
+def _rank(cells, candidates, orders, effects):
+    """Return the mean over states of the rank correlation over candidates.
+
+    Shapes: `cells`, `candidates` and `effects` `(B, E)`, `orders` `(B, N)`.
+    """
     values = []
-    for a, b, allowed in zip(first, second, candidates):
+    for a, b, allowed in zip(np.take_along_axis(orders, cells, axis=1), effects, candidates):
         if allowed.sum() > 2:
             ranks = [each[allowed].argsort().argsort() for each in (a, b)]
             values.append(np.corrcoef(*ranks)[0, 1])
-    low, high = interval(np.array(values))
-    return [float(np.mean(values)), float(low), float(high)]
+    return float(np.mean(values))
+
+
+def measure_memory(network):
+    """Return what the memory holds along the hallway, and what it decides at the end."""
+    task, rng, calls = memory_task((17,)), np.random.default_rng(0), itertools.count()
+    player = RecurrentDoubleDQN(network, task.preprocessor).greedy_policy()
+
+    memories = []
+
+    def other_object(own, other):
+        memories.append(own)
+        return other
+
+    def of_another_episode(offset, own, other):
+        return memories[(next(calls) + offset) % len(memories)]
+
+    def random(own, other):
+        noise = rng.normal(size=own.shape)
+        return (own + noise * np.linalg.norm(other - own) / np.linalg.norm(noise)).astype("float32")
+
+    changes = {
+        "other object": other_object,
+        # `memories` has the order of the starts: two objects, two arrangements, start positions.
+        "same object, other arrangement at the end": functools.partial(of_another_episode, 2),
+        "same object and arrangement, other start": functools.partial(of_another_episode, 4),
+        "own, with a random change of the same norm": random,
+    }
+    return {
+        "swaps": {n: swap_memories(player, task, change=c).summary() for n, c in changes.items()},
+        "hallway": decode_along_hallway(network, task),
+    }
+
+
+def decode_along_hallway(network, task):
+    """Return x -> accuracies with which the shown object is decoded from the memory there.
+
+    An untrained network sees the same episodes. The memory is that of the last step in which the
+    agent is at x and faces the end of the hallway; x is left out if an episode has no such step.
+    """
+    players = [
+        RecurrentDoubleDQN(each, task.preprocessor).greedy_policy()
+        for each in (network, untrained(network))
+    ]
+    resets = task.evaluation_resets()
+    envs = [task.make_test_env() for _ in resets]
+    views = np.stack([env.reset(**reset)[0] for env, reset in zip(envs, resets)])
+    states, running = [each.initial_state(len(envs)) for each in players], np.arange(len(envs))
+    memories = {}
+    while len(running):
+        (actions, own), (_, other) = (each(views, s) for each, s in zip(players, states))
+        for i, *both in zip(running, own, other):
+            if envs[i].unwrapped.agent_dir == 0:
+                memories.setdefault(int(envs[i].unwrapped.agent_pos[0]), {})[i] = both
+        steps = [envs[i].step(int(action)) for i, action in zip(running, actions)]
+        rewards, over = np.array([s[1] for s in steps], "float32"), [s[2] or s[3] for s in steps]
+        left = ~np.array(over)
+        states = [
+            {
+                name: np.array(x)[left]
+                for name, x in p.next_state(m, actions, rewards, ~left).items()
+            }
+            for p, m in zip(players, (own, other))
+        ]
+        views, running = np.stack([s[0] for s in steps])[left], running[left]
+    starts = [reset["options"]["start"] for reset in resets]
+    shown, groups = (np.array([getattr(s, name) for s in starts]) for name in ("shown", "agent"))
+    found = {}
+    for x, of_episode in sorted(memories.items()):
+        if len(of_episode) == len(envs):
+            features = np.array([of_episode[i] for i in range(len(envs))])
+            trained, blank = (probe(features[:, i], shown, groups) for i in range(2))
+            found[x] = [trained.accuracy, trained.shuffled, blank.accuracy]
+    return found
 
 
 class Causal(Reproduction):
-    """Measures a pretrained policy instead of training runs."""
+    """Also measures pretrained policies."""
 
     def main(self, config):
-        """Measure the policy, store the results, and print the tables."""
+        """Train and measure, store the results, and update tables and figures."""
         if config.train:
-            task, model = doorkey_task((5,)), RelationalQNetwork.from_preset("doorkey-5x5")
-            states = collect_states(model, task, STATES)
-            labels = {name: states.facts[name] for name in PROBED}
-            entity = read_entity(model, states.inputs)
-            probes = {
-                cells: probe_places(model, states.inputs, labels, states.episodes, entity=each)
-                for cells, each in (("the agent's cell", entity), ("all cells", None))
-            }
-            key, attention = patch_the_key(task, model), compare_attention(model, states)
-            found = {"probes": probes, "key": key, "attention": attention}
-            self.results.keep(NAME, found, [], ())
-        super().main(dataclasses.replace(config, train=False))
+            lstm = RecurrentQNetwork.from_preset("doorkey-6x6")
+            # A recurrent agent is not stopped at a loop.
+            task = doorkey_of_6x6(reward="env", max_steps=MOST_STEPS)
+            found = {"ablation": ablate_in_play(lstm, task, EPISODES, ("round", "memory"))}
+            self.results.keep("doorkey-lstm-seed0", found, [], ())
+            keras.utils.set_random_seed(0)
+            found = measure_box_world(RelationalQNetwork.from_preset("box-world"))
+            self.results.keep("box-world-seed0", found, [], ())
+        super().main(config)
 
 
-def _percent(fraction):
-    return f"{100 * fraction:.1f} %"
+def _percent(values):
+    return spread([100 * each for each in values], ".1f", " %")
 
 
 def probes(results):
     """Return the accuracy of every probe and of its controls."""
+    columns = ("accuracy", "shuffled labels", "untrained network")
     return [
-        {
-            "decoded": row["label"],
-            "from": cells,
-            "place": f"`{row['place']}`",
-            "accuracy": _percent(row["accuracy"]),
-            "shuffled labels": _percent(row["shuffled labels"]),
-            "untrained network": _percent(row["untrained network"]),
-        }
-        for cells, rows in results.evaluations[NAME]["probes"].items()
-        for row in sorted(rows, key=lambda row: row["label"])
+        {"network": network, "decoded": row["label"], "from": cells, "place": f"`{row['place']}`"}
+        | {name: _percent([each["probes"][cells][i][name] for each in found]) for name in columns}
+        for variant, network in NETWORKS.items()
+        if (found := results.of(variant))
+        for cells, rows in found[0]["probes"].items()
+        for i, row in sorted(enumerate(rows), key=lambda item: item[1]["label"])
     ]
 
 
-def key(results):
-    """Return how often patching the key changes the action."""
+def patching(results):
+    """Return how often patching makes the action optimal for the donor."""
+    columns = {
+        "optimal for the donor": 0,
+        "of pairs that are acted on optimally": 1,
+        "of held-out donors": 2,
+        "action changes": 3,
+    }
     return [
-        {
-            "key": kind,
-            "pairs": found["pairs"],
-            "action is optimal, not patched": _percent(found["optimal without patching"]),
-            "place": f"`{place}`",
-            "action is optimal for the donor": _percent(found[place]["optimal for the donor"]),
-            "action changes": _percent(found[place]["changed"]["key"]),
-            "changes, agent's cell patched": _percent(found[place]["changed"]["agent"]),
-            "changes, other cells patched": _percent(found[place]["changed"]["other cells"]),
+        {"network": network, "place": f"`{place}`", "patched": cells}
+        | {
+            name: _percent([each["patching"]["patched"][place][cells][i] for each in found])
+            for name, i in columns.items()
         }
-        for kind, found in results.evaluations[NAME]["key"]["kinds"].items()
-        for place in PLACES
+        for variant, network in NETWORKS.items()
+        if (found := results.of(variant))
+        for place, rows in found[0]["patching"]["patched"].items()
+        for cells in rows
     ]
+
+
+def pairs(results):
+    """Return the number of pairs, and how often the networks act optimally in them."""
+    rows = []
+    for variant, network in NETWORKS.items():
+        found = [each["patching"] for each in results.of(variant)]
+        counts = np.array([each["pairs"] for each in found])
+        rows.append(
+            {
+                "network": network,
+                "seeds": len(found),
+                "pairs": counts[0, 0],
+                "held-out donors": counts[0, 2],
+                "state: action is optimal": _percent([each["optimal"][0] for each in found]),
+                "donor: action is optimal": _percent([each["optimal"][1] for each in found]),
+                "pairs with both": spread(counts[:, 1], ",.0f"),
+            }
+        )
+    return rows
 
 
 def attention(results):
     """Return the rank correlation between attention and the effect of patching."""
-
-    def shown(found):
-        return "" if found is None else f"{found[0]:.2f} ({found[1]:.2f} to {found[2]:.2f})"
-
-    columns = (OF_AGENT, RECEIVED)
     return [
-        {"order of the entities": name, **{each: shown(row.get(each)) for each in columns}}
-        for name, row in results.evaluations[NAME]["attention"].items()
+        {"network": network, "order of the entities": order}
+        | {kind: spread([each["attention"][order][kind] for each in found], ".2f") for kind in row}
+        for variant, network in NETWORKS.items()
+        if (found := results.of(variant))
+        for order, row in found[0]["attention"].items()
     ]
 
 
+def ablation(results):
+    """Return the return and success of greedy play without a part of the network."""
+    networks = {"doorkey": "three seeds", "doorkey-lstm": "with an LSTM, one seed"}
+    found = {title: results.of(variant) for variant, title in networks.items()}
+    names = dict.fromkeys(name for each in found.values() for name in each[0]["ablation"])
+    return [
+        {"without": name}
+        | {
+            f"{measure}, {title}": shown([each["ablation"][name][i] for each in runs])
+            for title, runs in found.items()
+            for i, (measure, shown) in enumerate(
+                (("return", functools.partial(spread, form=".2f")), ("success", _percent))
+            )
+            if name in runs[0]["ablation"]
+        }
+        for name in names
+    ]
+
+
+def memory(results):
+    """Return what the agent does with another memory before the last turn."""
+    found = [each["swaps"] for each in results.of("memory")]
+    return [
+        {"memory": name, "seeds": len(found), "pairs of episodes": found[0][name]["pairs"]}
+        | {
+            title: _percent([each[name][measure] for each in found])
+            for title, measure in (
+                ("the episodes separate", "decided"),
+                ("turns as the other", "action"),
+                ("ends where the other ends", "outcome"),
+            )
+        }
+        for name in found[0]
+    ]
+
+
+def hallway(results):
+    """Draw the accuracy with which the object is decoded from the memory, along the hallway."""
+    found = [each["hallway"] for each in results.of("memory")]
+    places = [x for x in found[0] if all(x in each for each in found)]
+    values = np.array([[each[x] for x in places] for each in found]).transpose(2, 0, 1)
+    names = ("trained", "trained, shuffled labels", "untrained")
+    lines = {name: (np.array(places, int), each) for name, each in zip(names, values)}
+    return viz.learning_curves(
+        lines, "accuracy", ylim=(0.4, 1.02), xlabel="position in the hallway"
+    )
+
+
+def after_round_1(results):
+    """Draw how often actions become optimal for the donor if DoorKey is patched after round 1."""
+    found = {f"seed {each['seed']}": each["patching"]["patched"] for each in results.of("doorkey")}
+    cells = next(iter(found.values()))["round_1/after"]
+    rows = {
+        name: {seed: each["round_1/after"][name][0] for seed, each in found.items()}
+        for name in cells
+    }
+    return viz.dots_figure(rows, "fraction of actions that are optimal for the donor")
+
+
 REPRODUCTION = Causal(
-    page="causal", trainings={}, tables={"probes": probes, "key": key, "attention": attention}
+    page="causal",
+    trainings=TRAININGS,
+    tables={
+        "probes": probes,
+        "pairs": pairs,
+        "patching": patching,
+        "attention": attention,
+        "ablation": ablation,
+        "memory": memory,
+    },
+    figures={"hallway": hallway, "doorkey": after_round_1},
+    measure=measure,
 )

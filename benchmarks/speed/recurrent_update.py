@@ -6,8 +6,8 @@ Clipping, Adam and the update of the target network follow. Ours is `RecurrentDo
 `train_scripts.train_recurrent --preset doorkey-6x6`, from tensors to tensors as inside its training
 loop. The other is `benchmarks.pytorch.recurrent_double_dqn` in eager PyTorch.
 
-Both compute every cell. Another row measures our implementation with `--bound-entities`, which
-leaves out the cells that nothing attends to. The values do not change.
+Both compute every cell. Another row measures our implementation with `--bound-entities`, as the
+preset sets it, which leaves out the cells that nothing attends to. The values do not change.
 """
 
 import dataclasses
@@ -99,9 +99,10 @@ def started_loop(network):
     return loop
 
 
-def make_loop(network, **changes):
-    """Return the training loop of the preset, with changed options."""
-    config = dataclasses.replace(train_recurrent.PRESETS[PRESET], network=network, **changes)
+def make_loop(network, bound_entities=False, **changes):
+    """Return the training loop of the preset, which computes every cell, with changed options."""
+    changes |= {"network": network, "bound_entities": bound_entities}
+    config = dataclasses.replace(train_recurrent.PRESETS[PRESET], **changes)
     task = train_recurrent.make_task(config)
     return make_training_loop(task, train_recurrent.make_network(config, task), config)
 

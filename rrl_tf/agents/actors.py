@@ -135,7 +135,7 @@ class Actor:
         self._collector = Collector(
             self._agent, PythonEnvs(self._make_env(int(env_seed))), int(seed)
         )
-        self._step = tf.function(self._collector.step, reduce_retracing=True)
+        self._step = tf.function(self._collector.step, reduce_retracing=True, autograph=False)
         self._carry, _ = self._collector.prepare(None)
 
     def _take_step(self, epsilon):

@@ -113,7 +113,9 @@ class DoubleDQN:
             self._gradients_of_batch = spread(self._gradients, read, jit_compile=jit_compile)
         jit_update = jit_compile and self._jit_update and not spread
         self.update = tf.function(self._update, jit_compile=jit_update, autograph=False)
-        self._policy_values = tf.function(self.policy_values, reduce_retracing=True)
+        self._policy_values = tf.function(
+            self.policy_values, reduce_retracing=True, autograph=False
+        )
 
     @property
     def policy(self) -> keras.Model:

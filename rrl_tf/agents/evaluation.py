@@ -216,7 +216,7 @@ class GraphEvaluation:
         self._start = env.state_of(starts)
         self._count = len(starts)
         self._limit = env.time_limit
-        self._step = tf.function(self._one_step, jit_compile=agent.jit_compile)
+        self._step = tf.function(self._one_step, jit_compile=agent.jit_compile, autograph=False)
         self._play = tf.function(self._to_the_end)
 
     def __call__(self, epsilon: float = 0.0, seed: int = 0) -> Evaluation:
@@ -261,6 +261,7 @@ class GraphEvaluation:
                 over |= returned
         return success, length, reward, loop
 
+    @tf.autograph.experimental.do_not_convert
     def _act(self, observation, state, over, epsilon, seed, steps):
         """Return actions and memories of all episodes, with zeros for episodes that are done."""
         running = tf.where(~over)

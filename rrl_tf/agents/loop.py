@@ -277,9 +277,8 @@ class Loop:
         self._updates = 0
         self._updates_owed = 0.0
         self._carry: Any = None
-        self._collect = tf.function(
-            self._collect_step, jit_compile=agent.jit_compile and collector.jit_compile
-        )
+        jit_compile = agent.jit_compile and collector.jit_compile
+        self._collect = tf.function(self._collect_step, jit_compile=jit_compile, autograph=False)
         self._advance = tf.function(self._advance_in_graph, reduce_retracing=True)
 
     @property
@@ -303,7 +302,7 @@ class Loop:
         first = self._step // num_envs
         epsilons = [self.epsilon(self._step + i * num_envs) for i in range(count)]
         updates = [self._due(first + i + 1) for i in range(count)]
-        self._carry, episodes, sums = self._advance(
+        arguments = (
             self._carry,
             tf.constant(epsilons, tf.float32),
             tf.constant(updates, tf.int32),
@@ -311,6 +310,12 @@ class Loop:
             tf.constant(self._updates, tf.int64),
             tf.constant((self.collector.reset_options or {}).get("level", 0), tf.int32),
         )
+        if not self._advance.experimental_get_tracing_count():
+            carry, *specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, arguments)
+            for i in (0, 1):  # trace once for any number of steps
+                specs[i] = tf.TensorSpec((None, *specs[i].shape[1:]), specs[i].dtype)
+            self._advance.get_concrete_function(carry, *specs)
+        self._carry, episodes, sums = self._advance(*arguments)
         self._step += count * num_envs
         self._updates += sum(updates)
         return Record(
@@ -353,6 +358,7 @@ class Loop:
             self.replay.add(**transition)
         return carry, episode
 
+    @tf.autograph.experimental.do_not_convert
     def _update_once(self, number):
         with tf.name_scope("replay"):
             # The seed depends only on the number of the update, so a resumed run draws the same.

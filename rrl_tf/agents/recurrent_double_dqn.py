@@ -214,7 +214,7 @@ class GreedyRecurrentPolicy:
 
     def __init__(self, agent: RecurrentDoubleDQN) -> None:
         self.agent = agent
-        self._values = tf.function(agent.policy_values, reduce_retracing=True)
+        self._values = tf.function(agent.policy_values, reduce_retracing=True, autograph=False)
 
     def initial_state(self, num_envs: int) -> dict[str, np.ndarray]:
         """Return the recurrent state at the start of `num_envs` episodes."""

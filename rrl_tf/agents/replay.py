@@ -108,9 +108,10 @@ class ReplayBuffer:
         self._checks = self._column_checks(observation_shape)
         self._added = tf.Variable(0, dtype=tf.int32, name="added")  # steps, not transitions
         self._largest_priority = tf.Variable(1.0, name="largest_priority")
-        self._add_compiled = tf.function(self._add, jit_compile=jit_compile)
-        self.sample = tf.function(self._sample, jit_compile=jit_compile)
-        self.set_priorities = tf.function(self._set_priorities, jit_compile=jit_compile)
+        options = {"jit_compile": jit_compile, "autograph": False}
+        self._add_compiled = tf.function(self._add, **options)
+        self.sample = tf.function(self._sample, **options)
+        self.set_priorities = tf.function(self._set_priorities, **options)
 
     @property
     def capacity(self) -> int:
@@ -318,7 +319,7 @@ class ReplayBuffer:
 
     def _copies(self, rows):
         if self.positive_copies == 1:
-            return tf.ones((len(rows),))
+            return tf.ones_like(rows, tf.float32)
         return_t, *_ = self._n_steps(rows)
         return tf.where(return_t > 0, float(self.positive_copies), 1.0)
 

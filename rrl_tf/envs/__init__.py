@@ -19,6 +19,7 @@ _MODULES = {
     "gymnasium_env": "gymnasium_task",
     "key_corridor": "key_corridor_task make_key_corridor",
     "memory": "MemoryStart enumerate_memory_starts make_memory memory_task",
+    "minigrid_env": "MissionObservation",
     "minigrid_view": "ACTION_NAMES AGENT_CELL TASK_ACTIONS most_in_sight object_cells",
     "preprocessing": "Preprocessor",
     "starts": "split_layouts",

@@ -18,7 +18,8 @@ class GraphEnv(Protocol):
 
     A state is a `NamedTuple` of tensors `(E, ...)`. A step depends only on the state and on
     settings that all levels of a curriculum have in common, so one environment can step states of
-    every level.
+    every level. Methods are traced without AutoGraph, so a condition on a tensor needs `tf.where`
+    or `tf.cond`.
 
     Attributes:
         observation_space, action_space: spaces of one environment.

@@ -15,7 +15,7 @@ from minigrid.minigrid_env import MiniGridEnv
 
 from rrl_tf._arguments import optional_positive_int
 from rrl_tf._observations import named_parts
-from rrl_tf.envs.minigrid_env import CompassObservation, MiniGridStateKey, minigrid_task
+from rrl_tf.envs.minigrid_env import MiniGridStateKey, MissionObservation, minigrid_task
 from rrl_tf.envs.packing import Packing, PackObservation, packed_preprocessor, with_channels
 from rrl_tf.envs.preprocessing import as_float, one_hot, one_hot_vector, scaled
 from rrl_tf.envs.task import Level, Task, new_env, optional_attribute
@@ -43,7 +43,7 @@ def gymnasium_task(
 
     | observation space | preprocessing |
     |---|---|
-    | MiniGrid's `Dict` | one-hot codes of view and direction; the mission is dropped |
+    | MiniGrid's `Dict` | one-hot codes of view, direction and variable words of the mission |
     | `Box` of integers 0 to 63 (height, width, channels) | one-hot codes of a grid |
     | any other `Box` with three axes and finite bounds | divided by the largest bound |
     | any other `Box` of uint8 | divided by 255 |
@@ -166,7 +166,7 @@ def _wrapped(env, frames, actions):
     space = env.observation_space
     # A wrapper of the caller may already have replaced MiniGrid's dict with an array.
     if _is_minigrid(env) and isinstance(space, spaces.Dict):
-        env = CompassObservation(env)
+        env = MissionObservation(env)
     elif not isinstance(space, spaces.Box) or len(space.shape) in (0, 2):
         env = PackObservation(env)
     if _is_minigrid(env) and not env.has_wrapper_attr("state_key"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, SupportsFloat
 
@@ -128,7 +129,7 @@ class ImageObservation(gymnasium.ObservationWrapper):
         self.observation_space = Box(0, np.tile(high, (width, height, 1)), dtype=np.uint8)
 
     def observation(self, observation: dict[str, Any]) -> np.ndarray:
-        """Return the image; the mission is dropped because it is constant."""
+        """Return the image, without the mission."""
         return observation["image"]
 
 
@@ -145,6 +146,57 @@ class CompassObservation(ImageObservation):
         view = np.empty((*observation["image"].shape[:2], self.channels), np.uint8)
         view[..., :3] = observation["image"]
         view[..., 3] = observation["direction"]
+        return view
+
+
+class MissionObservation(CompassObservation):
+    """Adds the mission to a `CompassObservation`, in one channel for each of its variable words.
+
+    A mission such as "go to the red door" has one variable word, the colour. All cells of the fifth
+    channel contain its number: that of the word in the list of `MissionSpace`. Without variable
+    words, as in DoorKey, the observation is that of `CompassObservation`.
+
+    Missions of BabyAI, whose space has no lists of words, are ignored.
+
+    Raises:
+        InvalidInput: from `reset` and `step`, if the mission space does not contain the mission.
+
+    Example:
+        >>> env = MissionObservation(gymnasium.make("MiniGrid-GoToObject-6x6-N2-v0"))
+        >>> observation, _ = env.reset(seed=0)
+        >>> env.unwrapped.mission, observation.shape  # colour and kind of the object
+        ('go to the green ball', (7, 7, 6))
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        space: Any = env.observation_space
+        mission = space["mission"]
+        # BabyAI's spaces have no lists of words.
+        words = getattr(mission, "ordered_placeholders", None) or []
+        variable = [i for i, each in enumerate(words) if len(each) > 1]
+        self._numbers: dict[str, list[int]] = {}
+        for choice in itertools.product(*map(range, map(len, words))):
+            text = mission.mission_func(*(each[i] for each, i in zip(words, choice, strict=True)))
+            self._numbers.setdefault(text, [choice[i] for i in variable])
+        self.channels = CompassObservation.channels + len(variable)
+        last = np.array([len(words[i]) - 1 for i in variable], np.uint8)
+        compass: Any = self.observation_space
+        last = np.tile(last, (*compass.shape[:2], 1))
+        high = np.concatenate((compass.high, last), axis=-1)
+        self.observation_space = Box(0, high, dtype=np.uint8)
+
+    def observation(self, observation: dict[str, Any]) -> np.ndarray:
+        """Return a new array of the image, the direction and the mission."""
+        view = super().observation(observation)
+        if self.channels > CompassObservation.channels:
+            mission = observation["mission"]
+            if mission not in self._numbers:
+                raise InvalidInput(
+                    "the mission must be one of the mission space, such as "
+                    f"{next(iter(self._numbers))!r}; received {mission!r}"
+                )
+            view[..., CompassObservation.channels :] = self._numbers[mission]
         return view
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf._arguments import one_of, path_of
-from rrl_tf._atomic_dir import draft_folder
+from rrl_tf._atomic_dir import draft_folder, replace_folder, restore_folder
 from rrl_tf._optional_packages import optional_package
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.load import Policy
@@ -25,7 +25,8 @@ def convert_policy(
 ) -> Path:
     """Write a policy as a SavedModel, an ONNX file or a TFLite file.
 
-    The file or folder appears under its name only when it is complete. The inputs, the outputs and
+    The file or folder appears under its name only when it is complete; until then, the one that it
+    replaces remains. The inputs, the outputs and
     their names equal those of the signature. `rrl-export` is the same on the command line.
 
     Args:
@@ -55,6 +56,7 @@ def convert_policy(
     one_of("format", format, ("saved_model", *converters))
     one_of("signature", signature, sorted(policy.signatures))
     path = path_of("path", path)
+    restore_folder(path)
     of_same_kind = path.is_file() if format in converters else (path / "saved_model.pb").exists()
     if path.exists() and not (overwrite and of_same_kind):
         hint = "Use `overwrite`." if of_same_kind else f"It is not of the format {format}."
@@ -71,9 +73,10 @@ def convert_policy(
             written.write_bytes(converters[format](policy.directory, signature))
         else:
             shutil.copytree(policy.directory, written)
-        if path.is_dir():  # a folder cannot be renamed to the name of a folder with files
-            path.rename(draft / ".replaced")
-        return written.rename(path)
+        if not path.is_dir():  # a folder cannot be renamed to the name of a folder with files
+            return written.rename(path)
+        replace_folder(written, path)
+        return path
 
 
 def to_tflite(directory: Path, signature: str) -> bytes:

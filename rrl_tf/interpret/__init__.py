@@ -3,7 +3,7 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
-    "ablation": "ablate",
+    "ablation": "ablate play_ablated",
     "attribution": (
         "attention_flow attention_rollout attributions gradient_times_input integrated_gradients "
         "occlusion"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from rrl_tf._arguments import natural, one_of
+from rrl_tf.envs import Task
 from rrl_tf.interpret.effects import Effects
 from rrl_tf.interpret.places import MEMORY, Edits, outputs, trace
+from rrl_tf.interpret.states import network_inputs
+from rrl_tf.models import RecurrentQNetwork
 
-KINDS = ("head", "round", "slot", "uniform", "shuffled")
+if TYPE_CHECKING:  # it loads TensorFlow
+    from rrl_tf.agents.evaluation import Evaluation
+
+KINDS = ("head", "round", "slot", "memory", "uniform", "shuffled")
 
 
 def ablate(
@@ -26,6 +32,7 @@ def ablate(
     - `"round"`: the entities stay as they were before the round. If the round changes their size,
       they become zero.
     - `"slot"`: a slot of the memory becomes zero; of an LSTM, h or c.
+    - `"memory"`: the whole memory becomes zero.
     - `"uniform"`: all heads of a round attend equally to all entities that they may attend to.
     - `"shuffled"`: every entity exchanges the scores of the entities that it may attend to.
 
@@ -58,6 +65,94 @@ def ablate(
     return Effects(tuple(changes), before, np.array(after).reshape(-1, *before.shape))
 
 
+def play_ablated(
+    model: keras.Model,
+    task: Task,
+    resets: Sequence[Mapping[str, Any]],
+    kinds: Collection[str] = ("head", "round", "memory", "uniform"),
+    seed: int = 0,
+) -> dict[str, Evaluation]:
+    """Play a task greedily without a part of the model, one part at a time.
+
+    Unlike `ablate`, this shows whether a part is needed to succeed: the agent acts without it from
+    the first step on, and may reach states that it never sees otherwise.
+
+    Args:
+        model: a Q network of the task.
+        task: the task to play.
+        resets: keyword arguments of `reset`, one mapping per episode, such as
+            `task.evaluation_resets()`.
+        kinds, seed: as for `ablate`.
+
+    Returns:
+        A dict from the name of each change, as in `ablate`, to an `Evaluation`. `"nothing"` is the
+        unchanged model.
+
+    Raises:
+        InvalidInput: as for `ablate`, or if `resets` is empty.
+
+    Example:
+        >>> from rrl_tf.envs import doorkey_task
+        >>> from rrl_tf.models import RelationalQNetwork
+        >>> task, model = doorkey_task((5,)), RelationalQNetwork.from_preset("doorkey-5x5")
+        >>> found = play_ablated(model, task, task.evaluation_resets(at_most=4), ["round"])
+        >>> {name: each.summary()["success"] for name, each in found.items()}
+        {'nothing': 1.0, 'round_1': 0.0, 'round_2': 0.0}
+    """
+    from rrl_tf.agents.evaluation import evaluate
+
+    for kind in kinds:
+        one_of("kinds", kind, KINDS)
+    seed = natural("seed", seed)
+    found, player = {}, _Player(model, task, "nothing", seed)
+    for name in ("nothing", *player.names(kinds)):
+        player = _Player(model, task, name, seed)
+        act = player if isinstance(model, RecurrentQNetwork) else player.act
+        found[name] = evaluate(act, task.make_test_env, resets)
+    return found
+
+
+class _Player:
+    """A greedy policy of a model with one change, in the form that `evaluate` expects."""
+
+    def __init__(self, model, task, name, seed):
+        self.model, self.task, self.name = model, task, name
+        self.rng = np.random.default_rng(seed)
+
+    def names(self, kinds):
+        """Return the names of the changes of some kinds that the model has."""
+        view, _ = self.task.make_test_env().reset(seed=0)
+        inputs = network_inputs(self.model, self.task, view[None], self.initial_state(1))
+        changes = _changes(trace(self.model, inputs), self.rng)
+        return [name for kind, name, _ in changes if kind in kinds]
+
+    def act(self, observation):
+        return self(observation, {})[0]
+
+    def __call__(self, observation, state):
+        inputs = network_inputs(self.model, self.task, observation, state)
+        found = trace(self.model, inputs)
+        for _, name, edits in _changes(found, self.rng):
+            if name == self.name:
+                found = trace(self.model, inputs, edits)
+                break
+        count = len(observation)
+        memory = found.get("memory/after", np.zeros((count, 0), "float32"))
+        actions = found["output"].reshape(count, -1).argmax(axis=1).astype("int32")
+        return actions, memory.reshape(count, -1)
+
+    def initial_state(self, count):
+        is_recurrent = isinstance(self.model, RecurrentQNetwork)
+        return _arrays(self.model.initial_state(count)) if is_recurrent else {}
+
+    def next_state(self, *step):
+        return _arrays(self.model.next_state(*step))
+
+
+def _arrays(state):
+    return {name: np.array(value) for name, value in state.items()}
+
+
 def _changes(found, rng) -> Iterator[tuple[str, str, Edits]]:
     """Yield the kind, the name and the edits of every change."""
     for place in found:
@@ -74,6 +169,7 @@ def _changes(found, rng) -> Iterator[tuple[str, str, Edits]]:
             same = before.shape == found[place].shape
             yield "round", name, {place: before if same else np.zeros_like(found[place])}
         elif place == MEMORY:
+            yield "memory", name, {place: np.zeros_like(found[place])}
             for slot in range(found[place].shape[1]):
                 kept = (np.arange(found[place].shape[1]) != slot)[:, None]
                 yield "slot", f"{name}, slot {slot + 1}", {place: _times(kept)}

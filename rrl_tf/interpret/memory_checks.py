@@ -19,7 +19,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -215,7 +215,11 @@ class MemorySwap:
 
 
 def swap_memories(
-    player: Any, task: Task, level: int = -1, starts: Iterable[MemoryStart] | None = None
+    player: Any,
+    task: Task,
+    level: int = -1,
+    starts: Iterable[MemoryStart] | None = None,
+    change: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
 ) -> MemorySwap:
     """Test whether the remembered object decides where an agent goes in MiniGrid's Memory.
 
@@ -231,6 +235,9 @@ def swap_memories(
         level: index of the level.
         starts: `MemoryStart`s; each is paired with the same start that shows the other object.
             `None` uses the starts of the level's evaluation.
+        change: function of an episode's own and the other's memory `(M,)` that returns the memory
+            with which the episode continues. `None` returns the other's; a placebo returns a
+            memory that is as far from its own in a random direction.
 
     Returns:
         `MemorySwap`, in the order of the starts.
@@ -252,7 +259,8 @@ def swap_memories(
         if meeting is not None:
             both = list(zip(pair, meeting))
             for (episode, t), (other, u) in (both, both[::-1]):
-                swapped.append(episode.replay(t, other.steps[u].state["memory"]))
+                memories = [e.steps[i].state["memory"] for e, i in ((episode, t), (other, u))]
+                swapped.append(episode.replay(t, change(*memories) if change else memories[1]))
                 others.append((other, u))
     if swapped:
         names = swapped[0].state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -75,22 +76,23 @@ def collect_states(
     observations = np.stack([step["observation"] for step in chosen])
     names = dict.fromkeys(name for step in chosen for name in step["facts"])
     values = {name: np.array([step["facts"].get(name, False) for step in chosen]) for name in names}
+    state = {
+        name: np.stack([step["state"][name] for step in chosen]) for name in chosen[0]["state"]
+    }
     return States(
-        _inputs(model, task, observations, [step["state"] for step in chosen]),
+        network_inputs(model, task, observations, state),
         observations,
         np.array([step["episode"] for step in chosen]),
         {name: each for name, each in values.items() if each.any() and not each.all()},
     )
 
 
-def _inputs(model, task, observations, states):
-    """Return the network's inputs; `states` are the recurrent states, or empty dicts."""
+def network_inputs(
+    model: keras.Model, task: Task, observations: np.ndarray, state: Mapping[str, np.ndarray]
+) -> Any:
+    """Return a Q network's inputs; `state` is its recurrent state, or an empty dict."""
     prepared = keras.tree.map_structure(np.array, task.preprocessor(observations))
-    if not isinstance(model, RecurrentQNetwork):
-        return prepared
-    return {"observation": prepared} | {
-        name: np.stack([state[name] for state in states]) for name in states[0]
-    }
+    return {"observation": prepared, **state} if isinstance(model, RecurrentQNetwork) else prepared
 
 
 def _play(model, task, resets, epsilon, rng, most):
@@ -106,7 +108,7 @@ def _play(model, task, resets, epsilon, rng, most):
     while episodes and len(steps) < most:
         state = {name: np.array(value) for name, value in state.items()}
         states = [{n: value[i] for n, value in state.items()} for i in range(len(episodes))]
-        found = _traced(model, task, _inputs(model, task, np.stack(views), states))
+        found = _traced(model, task, network_inputs(model, task, np.stack(views), state))
         actions = found["output"].reshape(len(episodes), -1).argmax(axis=1).astype("int32")
         random = rng.random(len(actions)) < epsilon
         actions[random] = rng.integers(task.num_actions, size=random.sum())

@@ -24,6 +24,10 @@ _LARGE = 1 << 14  # a request with more bytes of inputs counts as large
 _QUIET_FRACTION = 0.2
 # After a small request, the next one is likely to arrive within this time.
 _SMALL_SECONDS = 0.05
+# A batch that takes no longer runs in the event loop's thread, because a switch to another thread
+# and back takes about as long and costs more CPU time than a small model.
+_INLINE_SECONDS = 0.0005
+_MAX_INLINE = 1000  # kinds of batches whose time is remembered for each version
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +131,9 @@ class Scheduler:
     before, but no longer than `batch_timeout_micros`. As a result, a single client never waits, and
     the requests of many clients are merged instead of each waking up a thread.
 
+    A batch runs in the event loop's thread if the last batch with the same signature, outputs and
+    size took at most half a millisecond.
+
     Large and small requests take turns and never share a batch. While small requests keep arriving,
     large ones leave one thread free, so that a small request does not have to wait for a large one,
     which may take a hundred times as long.
@@ -147,6 +154,8 @@ class Scheduler:
         self._groups: collections.OrderedDict[Any, _Group] = collections.OrderedDict()
         self._concurrency: weakref.WeakKeyDictionary[Any, dict[str, ConcurrencyEstimate]]
         self._concurrency = weakref.WeakKeyDictionary()
+        # The (signature, outputs, bytes of inputs) of batches that are fast enough for the loop.
+        self._fast: weakref.WeakKeyDictionary[Any, set] = weakref.WeakKeyDictionary()
         self._running = {"large": 0, "small": 0}
         self._last_was_large = True
         self._last_small_arrival = -math.inf
@@ -295,14 +304,20 @@ class Scheduler:
             times = [start, loop.time()]
             results = _run_batch(group, batch)
             times.append(loop.time())
-            loop.call_soon_threadsafe(self._finish, group, batch, results, times)
+            return results, times
 
-        self._executor.submit(execute)
+        kind = _kind(group, batch)
+        if kind in self._fast.get(group.servable, ()):
+            self._finish(group, batch, kind, *execute())
+            return
+        self._executor.submit(
+            lambda: loop.call_soon_threadsafe(self._finish, group, batch, kind, *execute())
+        )
 
     def _count(self, parameters, batch, now):
         metrics = self._metrics
         rows = sum(request.rows for request in batch)
-        queuing_latency = metrics.queuing_latency.labels(self._thread_name)
+        queuing_latency = metrics.labeled(metrics.queuing_latency, self._thread_name)
         for request in batch:
             queuing_latency.observe((now - request.arrival) * 1e6)
             metrics.input_batch_size.observe(request.rows)
@@ -310,7 +325,14 @@ class Scheduler:
         metrics.processed_batch_size.observe(parameters.padded(rows))
         metrics.padding_size.observe(parameters.padded(rows) - rows)
 
-    def _finish(self, group, batch, results, times):
+    def _finish(self, group, batch, kind, results, times):
+        fast = self._fast.setdefault(group.servable, set())
+        if times[2] - times[1] > _INLINE_SECONDS or any(
+            isinstance(result, ServingError) for result in results
+        ):
+            fast.discard(kind)
+        elif kind is not None and len(fast) < _MAX_INLINE:
+            fast.add(kind)
         if any(request.record is not None for request in batch):
             _note_parts(group, batch, *times, asyncio.get_running_loop().time())
         self._running["large" if group.is_large else "small"] -= 1
@@ -329,6 +351,19 @@ class Scheduler:
     def close(self) -> None:
         """End the threads; each one finishes its current batch first."""
         self._executor.shutdown(wait=False)
+
+
+def _kind(group, batch):
+    """Return a key of batches that take the same time, or None if their values may matter."""
+    if (
+        group.is_large
+        or group.servable.has_loops
+        or not all(spec.row_bytes for spec in group.signature.inputs.values())
+        or not group.signature.can_merge(batch[0].inputs)
+    ):
+        return None
+    size = sum(array.nbytes for request in batch for array in request.inputs.values())
+    return group.signature.name, group.outputs, size
 
 
 def _note_parts(group, batch, start, run_start, run_end, end):

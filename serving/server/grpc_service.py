@@ -107,13 +107,17 @@ def _handler(inference, budget, owner, described):
     method = getattr(owner, described.name)
     request_class = message_factory.GetMessageClass(described.input_type)
     has_metadata = described.name == "Predict"
+    names_model = "model_name" in described.input_type.fields_by_name
 
     async def rpc(data, context):
         start, request, response = time.perf_counter(), request_class(), b""
         code, details = "OK", ""
         try:
             async with _within_budget(budget, context, data):
-                request = await in_thread(len(data), _parse, request_class, data)
+                if len(data) <= LARGE:
+                    request = request_class.FromString(data)
+                else:
+                    request = await asyncio.to_thread(_parse, request_class, data)
                 with inference.accepted():
                     extra = [context.invocation_metadata()] if has_metadata else []
                     response = await method(request, len(data), *extra)
@@ -134,7 +138,7 @@ def _handler(inference, budget, owner, described):
             code, details = "INTERNAL", f"{type(error).__name__}: {error}"
         finally:
             if described.name in _COUNTED:
-                name = _model_name(request)
+                name = request.model_name if names_model else _model_name(request)
                 inference.count_request(name, code, described.name, "GRPC", start)
         if code == "OK":
             if not isinstance(response, bytes):
@@ -149,12 +153,13 @@ def _handler(inference, budget, owner, described):
     return grpc.unary_unary_rpc_method_handler(rpc)
 
 
-@contextlib.asynccontextmanager
-async def _within_budget(budget, context, data):
+def _within_budget(budget, context, data):
     """Charge the bytes of a large request to the budget until the `with` block ends."""
-    if len(data) <= LARGE:
-        yield
-        return
+    return contextlib.nullcontext() if len(data) <= LARGE else _charged(budget, context, data)
+
+
+@contextlib.asynccontextmanager
+async def _charged(budget, context, data):
     peer = context.peer()  # ipv4:127.0.0.1:1234, or unix:
     async with budget.lease(peer.rpartition(":")[0] or peer) as lease:
         lease.complete()
@@ -163,9 +168,7 @@ async def _within_budget(budget, context, data):
 
 
 def _model_name(request):
-    """Return the name of the model in an inference request; "" if there is none."""
-    if hasattr(request, "model_name"):
-        return request.model_name
+    """Return the name of the model in the ModelSpec of an inference request, or ""."""
     first = next(iter(getattr(request, "tasks", [request])), None)
     return first.model_spec.name if first else ""
 
@@ -198,17 +201,22 @@ class Services:
 
     def _arrays(self, protos, signature):
         signature.check_names(protos.keys())
+        fits = {}
         for name, proto in protos.items():
             # The shape is checked before an array is created, because a few bytes in a request can
             # declare a shape of any size.
-            shape = [dim.size for dim in proto.tensor_shape.dim]
-            if signature.checks_shapes:
-                signature.inputs[name].check_shape(shape)
-            if signature.inputs[name].has_rows and shape:
+            shape, spec = (
+                tuple([dim.size for dim in proto.tensor_shape.dim]),
+                signature.inputs[name],
+            )
+            fits[name] = spec.fits(shape)
+            if signature.checks_shapes and not fits[name]:
+                spec.check_shape(shape)
+            if spec.has_rows and shape:
                 self._inference.check_rows(shape[0])
         return {
             name: tensors.from_proto(proto)
-            if signature.inputs[name].fits([dim.size for dim in proto.tensor_shape.dim])
+            if fits[name]
             else tensors.from_proto(proto, _MAX_FILLED)
             for name, proto in protos.items()
         }
@@ -303,7 +311,7 @@ def _parse(message_class, data):
             f"a request with Examples may have at most {_MAX_EXAMPLE_BYTES} bytes; "
             f"received {len(data)}"
         )
-    if len(data) > LARGE and count_fields(data, message_class.DESCRIPTOR) > MAX_FIELDS:
+    if count_fields(data, message_class.DESCRIPTOR) > MAX_FIELDS:
         raise too_large(f"a message may have at most {MAX_FIELDS} fields; received more")
     return message_class.FromString(data)
 

@@ -115,9 +115,10 @@ class Inference:
             start: `time.perf_counter()` when the request arrived.
         """
         name = model if model in self.repository.models else ""
-        self.metrics.request_count.labels(name, code).inc()
+        labeled = self.metrics.labeled
+        labeled(self.metrics.request_count, name, code).inc()
         if code == "OK" and api:
-            latency = self.metrics.request_latency.labels(name, api, entrypoint)
+            latency = labeled(self.metrics.request_latency, name, api, entrypoint)
             latency.observe((time.perf_counter() - start) * 1e6)
 
     @contextlib.contextmanager
@@ -230,7 +231,8 @@ class Inference:
         start = time.perf_counter()
         results = await self._scheduler.run(servable, signature, inputs, outputs)
         self._check_reply(sum(map(num_bytes, results.values())))
-        latency = self.metrics.runtime_latency.labels(servable.name, api, "TF1")
+        metrics = self.metrics
+        latency = metrics.labeled(metrics.runtime_latency, servable.name, api, "TF1")
         latency.observe((time.perf_counter() - start) * 1e6)
         return results
 

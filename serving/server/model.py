@@ -20,6 +20,7 @@ from serving.errors import ServingError, invalid
 from serving.server.sequences import STATE_SIGNATURE
 
 DEFAULT_SIGNATURE = "serving_default"
+_LOOPS = {"While", "StatelessWhile", "Enter"}  # operations
 _MAX_NAMES = 8  # maximum number of names from a request in an error message
 
 
@@ -51,7 +52,7 @@ class TensorSpec:
         """Whether the first dimension is a batch dimension of any size."""
         return self.shape is not None and self.shape[:1] == (None,)
 
-    @property
+    @functools.cached_property
     def row_bytes(self) -> int | None:
         """The bytes of one row, or None if the signature does not determine them."""
         dtype = self.numpy_dtype
@@ -79,16 +80,15 @@ class TensorSpec:
                 f"expected {types_pb2.DataType.Name(self.dtype)}"
             )
 
-    def fits(self, shape: Sequence[int]) -> bool:
+    def fits(self, shape: tuple[int, ...]) -> bool:
         """Return whether a shape is one of those declared."""
-        return self.shape is None or (
-            len(shape) == len(self.shape)
-            and all(
-                expected is None or size == expected for size, expected in zip(shape, self.shape)
-            )
+        if self.shape is None or (self.has_rows and shape and shape[1:] == self.shape[1:]):
+            return True
+        return len(shape) == len(self.shape) and all(
+            expected in (None, size) for size, expected in zip(shape, self.shape)
         )
 
-    def check_shape(self, shape: Sequence[int]) -> None:
+    def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raise INVALID_ARGUMENT if a shape does not match."""
         if self.shape is not None and not self.fits(shape):
             received, expected = map(tensors.format_shape, (shape, self.shape))
@@ -208,15 +208,22 @@ class Signature:
 
     def choose_outputs(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the output names of a filter in the signature's order; an empty one means all."""
+        if not names:
+            return self._all_outputs
         names = names[: len(self.outputs) + 1]  # bounds the work; one name too many is an error
         if len(set(names)) != len(names):
             raise invalid(f"the request repeats an output: {list(names[:_MAX_NAMES])}")
         unknown = [name for name in names if name not in self.outputs][:_MAX_NAMES]
         if unknown:
             raise invalid(f"unknown outputs {unknown}; the signature has {list(self.outputs)}")
-        chosen = tuple(name for name in self.outputs if not names or name in names)
+        chosen = tuple(name for name in self.outputs if name in names)
         self.check_dense({name: self.outputs[name] for name in chosen}, "output")
         return chosen
+
+    @functools.cached_property
+    def _all_outputs(self):
+        self.check_dense(self.outputs, "output")
+        return tuple(self.outputs)
 
     def check_dense(self, specs: Mapping[str, TensorSpec], kind: str) -> None:
         """Raise UNIMPLEMENTED if a tensor is not dense; `kind` is "input" or "output"."""
@@ -259,6 +266,13 @@ class Servable:
         self.users = 0
         self._session = SavedModelSession(directory, tags, config)
         self.signature_defs = self._session.meta_graph.signature_def
+        graph = self._session.meta_graph.graph_def
+        #: Whether the time of a run may depend on the values of its inputs.
+        self.has_loops = any(
+            node.op in _LOOPS
+            for nodes in (graph.node, *(function.node_def for function in graph.library.function))
+            for node in nodes
+        )
         # Exports of this library declare the only shapes they take; the error names them.
         checks_shapes = (pathlib.Path(directory) / "assets.extra" / "policy.json").exists()
         self.signatures = {

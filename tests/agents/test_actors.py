@@ -55,8 +55,8 @@ class CountingAgent:
         return {}
 
     def act(self, observation, state, epsilon, seed):
-        action = tf.fill((len(observation),), self.updates % 4)
-        return action, tf.zeros((len(observation), 0))
+        action = tf.fill(observation.shape[:1], self.updates % 4)
+        return action, tf.zeros((*observation.shape[:1], 0))
 
     def get_weights(self):
         return [self.updates.numpy()]
@@ -67,7 +67,7 @@ class CountingAgent:
     def update(self, batch):
         self.updates.assign_add(1)
         zeros = dict.fromkeys(("loss", "q_mean", "gradient_norm"), tf.constant(0.0))
-        return zeros, tf.ones(len(batch["action_t"]))
+        return zeros, tf.ones(batch["action_t"].shape)
 
     def get_state(self):
         return {"updates": self.updates.numpy()}

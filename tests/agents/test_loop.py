@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from typing import ClassVar
 
 import gymnasium
 import keras
@@ -19,6 +20,7 @@ from rrl_tf.agents import (
     ReplayBuffer,
     RolloutStatistics,
 )
+from rrl_tf.agents.evaluation import make_play
 from rrl_tf.envs import DoorKeyGraph, DoorKeyState, SeededVectorEnv, doorkey_task, make_doorkey
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import linear_schedule
@@ -28,11 +30,11 @@ TASK = doorkey_task((5, 6))
 NUM_ENVS = 4
 
 
-def make_loop(seed=0, python=False, max_steps=30, **changes):
+def make_loop(seed=0, python=False, max_steps=30, extra_layers=(), **changes):
     keras.utils.set_random_seed(seed)
     layers = keras.layers
     network = keras.Sequential(
-        [layers.Flatten(), layers.Dense(8, "relu"), layers.Dense(TASK.num_actions)]
+        [layers.Flatten(), layers.Dense(8, "relu"), *extra_layers, layers.Dense(TASK.num_actions)]
     )
     network.build((None, *TASK.preprocessor.shape))
     numbers = {
@@ -260,7 +262,7 @@ class StepCounter:
         return tf.zeros_like(state["steps"]), state["steps"]
 
     def update(self, batch):
-        error = tf.zeros(len(batch["observation_t"]))
+        error = tf.zeros(batch["observation_t"].shape[:1])
         return dict.fromkeys(("loss", "q_mean", "gradient_norm"), 0.0), error
 
 
@@ -321,3 +323,30 @@ def test_averages_stay_finite(wrong):
     with pytest.raises(InvalidInput, match=message):
         statistics.set_state(statistics.get_state() | {"episodes": episodes})
     assert statistics.averages()["rollout/return"] == 1.0
+
+
+@keras.saving.register_keras_serializable()
+class AutoGraphStatus(keras.layers.Layer):
+    """Records whether AutoGraph converts the functions that call such a layer."""
+
+    statuses: ClassVar[set[str]] = set()  # the target network is a copy
+
+    def call(self, inputs):
+        self.statuses.add(tf.__internal__.autograph.control_status_ctx().status.name)
+        return inputs
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_autograph_converts_no_network(in_graph):
+    AutoGraphStatus.statuses.clear()
+    loop = make_loop(python=not in_graph, extra_layers=[AutoGraphStatus()])
+    list(loop.run(150))
+    make_play(loop.agent, TASK, 1, in_graph)(0, 0.0)
+    assert "DISABLED" in AutoGraphStatus.statuses
+    assert "ENABLED" not in AutoGraphStatus.statuses
+
+
+def test_pauses_of_different_lengths_share_a_trace():
+    loop = make_loop()
+    assert len({record.step % 100 for record in loop.run(300)}) > 1
+    assert loop._advance.experimental_get_tracing_count() == 1

@@ -30,7 +30,7 @@ def printed(tmp_path, monkeypatch):
 
 
 def test_notebooks_are_stored_without_outputs():
-    assert len(BOOKS) == 3
+    assert len(BOOKS) == 4
     for book in BOOKS:
         cells = nbformat.read(book, 4).cells
         first = next(cell for cell in cells if cell.cell_type == "code")
@@ -48,6 +48,22 @@ def test_attention_on_doorkey(printed):
     }
     assert falls["goal"] > 0.2 and falls["door"] > 0.03
     assert all(abs(falls[kind]) < 0.01 for kind in ("key", "wall"))
+
+
+def test_does_the_agent_know_the_door(printed):
+    text = printed("does_the_agent_know_the_door")
+    for trained, shuffled, blank in re.findall(
+        r"after: accuracy ([\d.]+)%, shuffled labels ([\d.]+)%, untrained network ([\d.]+)%", text
+    ):
+        assert float(trained) > 99 and float(blank) > 98 and float(shuffled) < 55
+    assert "key held: toggle in 4 of 4 states at the door, and in 0 of 44 other" in text
+    toggles = dict(re.findall(r"^(.+): toggles in (\d+%, \d+%, \d+%)$", text, re.M))
+    first = {name: fractions.split(", ")[0] for name, fractions in toggles.items()}
+    assert first["key patched in, from all starts"] == "100%"
+    assert first["key patched out"] == first["placebo: all starts without the key"] == "0%"
+    assert toggles["placebo: another cell"] == "0%, 0%, 0%"
+    count, on_floor = re.search(r"round 1: (\d+) states; .* in (\d+) of them", text).groups()
+    assert 0 < int(count) == int(on_floor)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence
-from minigrid.envs import MemoryEnv
+from minigrid.envs import GoToDoorEnv, MemoryEnv
 from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper, ViewSizeWrapper
 
 from rrl_tf.envs import (
@@ -281,9 +281,13 @@ def test_an_environment_of_a_users_file_is_found(tmp_path, monkeypatch):
     del gymnasium.registry["Mine-v0"]
 
 
+COLOURS = ["blue", "green", "grey", "purple", "red", "yellow"]
+KINDS = ["key", "ball", "box"]
+
+
 def test_minigrid_has_cells_names_and_a_state():
     task = gymnasium_task("MiniGrid-KeyCorridorS3R1-v0")
-    assert task.preprocessor.shape == (7, 7, 24)
+    assert task.preprocessor.shape == (7, 7, 24 + 6)  # the mission names one of six colours
     assert task.action_names[2] == "forward"
     env = task.make_env()
     observation, _ = env.reset(seed=3)
@@ -296,6 +300,36 @@ def test_minigrid_has_cells_names_and_a_state():
     assert task.view(env).shape[-1] == 3
     with pytest.raises(ValueError, match="`frames` must be a positive integer; received 0"):
         gymnasium_task("MiniGrid-Empty-5x5-v0", frames=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "lists"),
+    [
+        ("GoToObject-6x6-N2", [COLOURS, KINDS]),
+        ("PutNear-6x6-N2", [COLOURS, KINDS] * 2),
+        ("ObstructedMaze-1Dl", []),  # the only colour is blue
+        ("DoorKey-5x5", []),
+    ],
+)
+def test_variable_words_of_missions_are_channels(name, lists):
+    env = gymnasium_task(f"MiniGrid-{name}-v0", frames=2).make_env()
+    channels = 4 + len(lists)
+    for seed in range(20):
+        observation, _ = env.reset(seed=seed)
+        words = [word for word in env.unwrapped.mission.split() if word in COLOURS + KINDS]
+        numbers = [each.index(word) for each, word in zip(lists, words, strict=bool(lists))]
+        assert observation.shape == (7, 7, 2 * channels)
+        for first in (4, channels + 4):
+            frame = observation[..., first : first + len(lists)]
+            np.testing.assert_array_equal(frame, np.broadcast_to(numbers, frame.shape))
+
+
+def test_missions_outside_the_mission_space_are_refused():
+    env = gymnasium_task(lambda: GoToDoorEnv(size=5)).make_env()
+    env.reset(seed=0)
+    env.unwrapped.mission = "dance"
+    with pytest.raises(ValueError, match="such as 'go to the blue door'; received 'dance'"):
+        env.step(0)
 
 
 def wrapped(wrapper, *arguments, name="MiniGrid-Empty-8x8-v0"):

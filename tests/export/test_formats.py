@@ -1,6 +1,13 @@
 """Policies in other formats: the same outputs, complete files, and nothing replaced by mistake."""
 
+import errno
+import functools
 import importlib.util
+import itertools
+import os
+import pathlib
+import shutil
+import signal
 import sys
 
 import keras
@@ -8,6 +15,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rrl_tf import _atomic_dir
+from rrl_tf._atomic_dir import restore_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import convert_policy, export_policy, load_policy
 
@@ -84,6 +93,68 @@ def test_only_overwrite_replaces_a_policy(policy, tmp_path, format):
     convert_policy(policy, path, format, overwrite=True)
     assert not old.exists() or old.read_bytes() != b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def killed_at(step, convert, exchanges):
+    """Call `convert` in a child process, and kill it before it moves or removes `step` folders."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    steps = itertools.count()
+
+    def killing(function):
+        def call(*args, **kwargs):
+            if next(steps) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+
+        return call
+
+    def unsupported(*folders):
+        raise OSError
+
+    _atomic_dir._exchange = killing(_atomic_dir._exchange) if exchanges else unsupported
+    pathlib.Path.rename, shutil.rmtree = killing(pathlib.Path.rename), killing(shutil.rmtree)
+    try:
+        convert()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_killed_overwrite_keeps_the_old_or_the_new_policy(policy, tmp_path, exchanges):
+    path = tmp_path / "policy"
+    convert_policy(policy, path, "saved_model")
+    for step in itertools.count():
+        (path / "old").touch()
+        overwrite = functools.partial(convert_policy, policy, path, "saved_model", overwrite=True)
+        code = killed_at(step, overwrite, exchanges)
+        assert code in (0, -signal.SIGKILL)
+        if not exchanges:
+            restore_folder(path)
+        assert run_saved_model(path).keys() == policy.predict({"observation": RAW}).keys()
+        if code == 0:
+            break
+    assert step >= 3
+    overwrite()
+    assert list(tmp_path.iterdir()) == [path] and not (path / "old").exists()
+
+
+def test_a_full_disk_keeps_the_old_policy(policy, tmp_path, monkeypatch):
+    path = tmp_path / "policy"
+    convert_policy(policy, path, "saved_model")
+    (path / "old").touch()
+
+    def full(source, target, **options):
+        pathlib.Path(target).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        with pytest.raises(OSError, match="No space left"):
+            convert_policy(policy, path, "saved_model", overwrite=True)
+    assert list(tmp_path.iterdir()) == [path] and (path / "old").exists()
+    assert run_saved_model(path).keys() == policy.predict({"observation": RAW}).keys()
 
 
 @pytest.mark.parametrize("format", ["saved_model", "tflite"])

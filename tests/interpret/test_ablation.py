@@ -7,9 +7,11 @@ import pytest
 from interpreted_networks import agent, functional, states
 from recurrent_networks import array, sequences, shared
 
+from rrl_tf.envs import doorkey_task
 from rrl_tf.errors import InvalidInput
-from rrl_tf.interpret import ablate
+from rrl_tf.interpret import ablate, play_ablated
 from rrl_tf.interpret.ablation import _shuffled
+from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 
 
 @contextlib.contextmanager
@@ -82,3 +84,34 @@ def test_table_has_the_drop_of_the_original_choice():
 def test_unknown_kind_raises_an_error():
     with pytest.raises(InvalidInput, match=r"`kinds` must be one of .*'head'.*received 'neuron'"):
         ablate(agent(), states(), ["neuron"])
+
+
+def test_zeroed_memory_equals_a_memory_of_zeros():
+    step = {name: value[:, 0] for name, value in sequences().items()}
+    memory = np.random.default_rng(0).normal(size=(2, 24)).astype("float32")
+    found = ablate(shared("relational-memory-entities"), {**step, "memory": memory}, ["memory"])
+    expected, *_ = shared("relational-memory-entities")(step, 0 * memory)
+    assert found.names == ("memory",)
+    np.testing.assert_allclose(found.after[0], array(expected), atol=1e-5)
+
+
+@pytest.mark.tf_only
+def test_play_without_a_change_is_greedy_play():
+    from rrl_tf.agents import RecurrentDoubleDQN, evaluate
+
+    task = doorkey_task((5,), max_steps=15)
+    resets = task.evaluation_resets()[:3]
+    feedforward = RelationalQNetwork.from_preset("doorkey-5x5")
+    recurrent = RecurrentQNetwork.from_preset("doorkey-6x6")
+    greedy = {
+        feedforward: lambda seen: array(feedforward(task.preprocessor(seen))).argmax(axis=1),
+        recurrent: RecurrentDoubleDQN(recurrent, task.preprocessor).greedy_policy(),
+    }
+    for model, act in greedy.items():
+        found = play_ablated(model, task, resets, ["round"])
+        assert list(found) == ["nothing", "round_1", "round_2"]
+        expected = evaluate(act, task.make_test_env, resets)
+        np.testing.assert_array_equal(found["nothing"].length, expected.length)
+        assert found["nothing"].success.all() and not found["round_2"].success.any()
+    with pytest.raises(InvalidInput, match=r"`kinds` must be one of .*received 'neuron'"):
+        play_ablated(feedforward, task, resets, ["neuron"])

@@ -226,3 +226,16 @@ def test_wrong_arguments_raise_one_error():
         swap_memories(Walker(), task(), starts=())
     with pytest.raises(InvalidInput, match="must be MemoryStarts; received the start None"):
         swap_memories(Walker(), task(), starts=[None])
+
+
+def test_swapped_memories_can_be_changed():
+    starts, seen = beside_the_object(), []
+    own = swap_memories(Walker(), task(), starts=starts, change=lambda own, other: own)
+    assert own.summary() == {"pairs": 2, "decided": 1.0, "action": 0.0, "outcome": 0.0}
+
+    def other(*memories):
+        seen.append(sorted(np.concatenate(memories)))
+        return memories[1]
+
+    assert swap_memories(Walker(), task(), starts=starts, change=other).action.all()
+    assert seen == [[5, 6]] * 4

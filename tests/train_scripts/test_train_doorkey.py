@@ -265,9 +265,9 @@ def cells_in_sight(room, size):
 
 def test_bound_entities_changes_no_value():
     from train_scripts import train_doorkey
-    from train_scripts.train_doorkey import QUICK
+    from train_scripts.train_doorkey import FAST
 
-    task = train_doorkey.make_task(QUICK)
+    task = train_doorkey.make_task(FAST)
     env = task.make_test_env()
     views = task.preprocessor(
         np.stack([env.reset(**reset)[0] for reset in task.evaluation_resets()])
@@ -275,11 +275,31 @@ def test_bound_entities_changes_no_value():
     q_values = []
     for bound_entities in (True, False):
         keras.utils.set_random_seed(0)
-        config = dataclasses.replace(QUICK, bound_entities=bound_entities)
+        config = dataclasses.replace(FAST, bound_entities=bound_entities)
         network = train_doorkey.make_network(config, task)
         q_values.append(keras.ops.convert_to_numpy(network(views)))
         assert network.max_entities == (20 if bound_entities else None)
     np.testing.assert_allclose(*q_values, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 20),
+        ({"sizes": (5, 6)}, 30),
+        ({"sizes": (8,)}, None),  # all cells can be visible
+        ({"preprocessor": "constant"}, None),  # does not mark cells that are not visible
+        ({"network": "zambaldi"}, None),
+        ({"network": "fast-relative"}, None),
+        ({"network": "grid"}, None),
+    ],
+)
+def test_presets_bound_entities_where_that_is_possible(changes, expected):
+    from train_scripts import train_doorkey
+
+    config = dataclasses.replace(train_doorkey.FAST, **changes)
+    network = train_doorkey.make_network(config, train_doorkey.make_task(config))
+    assert network.max_entities == expected
 
 
 def test_book_preset_has_the_books_numbers():

@@ -10,7 +10,8 @@ import {
   VIEW_SIZE,
 } from "./doorkey.js";
 
-const FAINTEST = 0.005; // attention below this fraction of the maximum is not drawn
+const FAINTEST = 0.005; // weights below this fraction of the maximum are not drawn
+const EFFECT = { name: "effect", least: 0.01 }; // as for the bars of Q values
 const THING_OF_CODE = { 0: "unseen", 1: "empty", 2: "wall", 4: "door", 5: "key", 8: "goal" };
 
 /** Creates an SVG element. */
@@ -98,24 +99,32 @@ function agent([x, y], direction, carries) {
   return parts;
 }
 
-/** Draws attention as squares whose opacity is proportional to the weights of the cells. */
-function overlay(cells, weights) {
-  const most = Math.max(...weights);
-  return cells.flatMap(([x, y], i) =>
-    weights[i] > FAINTEST * most
-      ? [
-          svg("rect", {
-            class: "attention",
-            x,
-            y,
-            width: 1,
-            height: 1,
-            "fill-opacity": ((0.75 * weights[i]) / most).toFixed(3),
-          }),
-        ]
-      : [],
-  );
+/**
+ * Draws the weights of cells: positive ones as squares, negative ones as circles, whose opacity is
+ * proportional to the weight.
+ * @param {[number, number][]} cells
+ * @param {number[]} weights
+ * @param {object} [options]
+ * @param {string} [options.name] the class of the shapes
+ * @param {number} [options.least] the smallest weight that is drawn with the highest opacity
+ */
+function overlay(cells, weights, { name = "attention", least = 0 } = {}) {
+  const most = Math.max(least, ...weights.map(Math.abs));
+  return cells.flatMap(([x, y], i) => {
+    const part = Math.abs(weights[i]) / most;
+    if (!(part > FAINTEST)) return [];
+    const style = { class: name, "fill-opacity": (0.75 * part).toFixed(3) };
+    return weights[i] > 0
+      ? [svg("rect", { ...style, x, y, width: 1, height: 1 })]
+      : [svg("circle", { ...style, cx: x + 0.5, cy: y + 0.5, r: 0.25 })];
+  });
 }
+
+/** Draws a cross over each hidden cell. */
+const crosses = (cells) =>
+  cells.map(([x, y]) =>
+    svg("path", { class: "hidden-cell", d: `M${x + 0.12} ${y + 0.12}l.76 .76m0 -.76l-.76 .76` }),
+  );
 
 const frame = ([x, y], name) =>
   svg("rect", { class: name, x: x + 0.04, y: y + 0.04, width: 0.92, height: 0.92, rx: 0.06 });
@@ -129,8 +138,9 @@ const frame = ([x, y], name) =>
  * @param {number[]} [options.weights] how much attention each of these cells receives
  * @param {[number, number]} [options.from] the query cell, which gets a frame
  * @param {[number, number]} [options.cursor] the cell of the editor's cursor
+ * @param {[number, number][]} [options.hidden] the cells that the user has hidden
  */
-export function world(state, { seen, cells = [], weights = [], from, cursor }) {
+export function world(state, { seen, cells = [], weights = [], from, cursor, hidden = [] }) {
   const all = square(state.size);
   const isSeen = new Set(seen.map(String));
   const veiled = all.filter((cell) => !isSeen.has(`${cell}`));
@@ -152,6 +162,7 @@ export function world(state, { seen, cells = [], weights = [], from, cursor }) {
       veiled.map(() => "veil"),
     ),
     ...marks,
+    ...crosses(hidden),
   );
 }
 
@@ -161,8 +172,11 @@ export function world(state, { seen, cells = [], weights = [], from, cursor }) {
  * @param {number[]} weights how much attention each cell receives; cell (x, y) has the index
  *   x * 7 + y
  * @param {[number, number]} [from] the query cell, which gets a frame
+ * @param {object} [options]
+ * @param {[number, number][]} [options.hidden] the cells that the user has hidden
+ * @param {boolean} [options.isEffect] whether the weights are effects of changes, not attention
  */
-export function view(state, weights, from) {
+export function view(state, weights, from, { hidden = [], isEffect = false } = {}) {
   const cells = square(VIEW_SIZE);
   const codes = observe(state);
   const [ax, ay] = AGENT_CELL; // the code of this cell is what the agent carries
@@ -172,8 +186,9 @@ export function view(state, weights, from) {
     state.lock,
   );
   const marks = agent(AGENT_CELL, UP, state.key === null);
-  if (from) marks.push(frame(from, "from"));
-  return picture(VIEW_SIZE, ...ground, ...overlay(cells, weights), ...things, ...marks);
+  if (from) marks.push(frame(from, isEffect ? "cursor" : "from"));
+  const colours = overlay(cells, weights, isEffect ? EFFECT : {});
+  return picture(VIEW_SIZE, ...ground, ...colours, ...things, ...marks, ...crosses(hidden));
 }
 
 /**
@@ -217,6 +232,18 @@ export const legendOfGrid = () => {
     "not visible to the agent": [...floor, ...grounds([cell], ["veil"])],
   };
   return Object.entries(pictures).map(([name, parts]) => [name, picture(1, ...parts)]);
+};
+
+/** Returns the name and the picture of each element of the map of occlusion effects. */
+export const legendOfEffects = () => {
+  const cell = [0, 0];
+  const effect = (weight) =>
+    picture(1, ...grounds([cell], ["empty"]), ...overlay([cell], [weight], EFFECT));
+  return [
+    ["Q value falls if the cell is hidden", effect(1)],
+    ["rises", effect(-1)],
+    ["hidden", picture(1, ...grounds([cell], ["empty"]), ...crosses([cell]))],
+  ];
 };
 
 /**

@@ -95,17 +95,18 @@ function windows(length, size, stride) {
  * Computes scaled dot-product attention for all heads.
  * @param {Head[]} heads
  * @param {(n: number, s: number) => boolean} isSeen whether row n may attend to row s
+ * @param {(h: number) => boolean} [isOff] whether the attention of head h is zero
  * @returns {{gathered: Row[], scores: Row[][]}} `gathered[n]` has the concatenated results of the
  *   heads for row n; `scores[h][n][s]` are the attention scores
  */
-export function attend(heads, isSeen) {
+export function attend(heads, isSeen, isOff = () => false) {
   const gathered = heads[0].queries.map(() => []);
-  const scores = heads.map(({ queries, keys, values }) => {
+  const scores = heads.map(({ queries, keys, values }, h) => {
     const features = transposed(values);
     return queries.map((query, n) => {
       const scale = 1 / Math.sqrt(query.length);
       const weights = softmax(
-        keys.map((key, s) => (isSeen(n, s) ? scale * dot(query, key) : -Infinity)),
+        keys.map((key, s) => (isSeen(n, s) && !isOff(h) ? scale * dot(query, key) : -Infinity)),
       );
       gathered[n].push(...features.map((feature) => dot(weights, feature)));
       return weights;
@@ -120,19 +121,23 @@ export function attend(heads, isSeen) {
  * @param {Row[]} entities
  * @param {{num_heads: number, num_rounds: number}} sizes
  * @param {(n: number, s: number) => boolean} [isSeen] whether entity n may attend to entity s
+ * @param {Set<string>} [off] names of the rounds and heads that are switched off
  * @returns {{entities: Row[], attention: object}} `attention` has the outputs
  *   `attention_round_<i>`, each for a batch of one
  */
-export function relate(layers, entities, { num_heads, num_rounds }, isSeen = () => true) {
+export function relate(layers, entities, sizes, isSeen = () => true, off = new Set()) {
+  const { num_heads, num_rounds } = sizes;
   const attention = {};
   for (let round = 1; round <= num_rounds; round++) {
     const block = `relations/block${round > 1 ? `_${round}` : ""}`;
     const heads = headsOf(layers, `${block}/attention`, entities, num_heads);
-    const { gathered, scores } = attend(heads, isSeen);
+    const isOff = (head) => off.has(`round ${round}, head ${head + 1}`);
+    const { gathered, scores } = attend(heads, isSeen, isOff);
+    attention[`attention_round_${round}`] = [scores];
+    if (off.has(`round ${round}`)) continue;
     entities = entities.map((entity, n) =>
       layers.norm(`${block}/output_norm`, sum(entity, layers.dense(`${block}/dense_1`, gathered[n]))),
     );
-    attention[`attention_round_${round}`] = [scores];
   }
   return { entities, attention };
 }
@@ -167,8 +172,10 @@ export const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 /** Returns the index of the largest number, or of the first one if several are equal. */
 export const argmax = (row) => row.indexOf(Math.max(...row));
 
+/** Returns the softmax of scores, or zeros if all of them are -Infinity. */
 export function softmax(scores) {
   const most = Math.max(...scores);
+  if (most === -Infinity) return scores.map(() => 0);
   const powers = scores.map((score) => Math.exp(score - most));
   const all = powers.reduce((before, power) => before + power, 0);
   return powers.map((power) => power / all);

@@ -8,13 +8,14 @@ import {
   VIEW_SIZE,
   visible,
 } from "./doorkey.js";
-import { legendOfAttention, legendOfGrid, view, world } from "./drawing.js";
+import { Changes, effectOf, OcclusionMap } from "./changes.js";
+import { legendOfAttention, legendOfEffects, legendOfGrid, view, world } from "./drawing.js";
 import { slotGrid, slotPicture, tokenPicture } from "./pictures.js";
 import { Editor, levelFromAddress, levelToAddress, namesLevel } from "./editor.js";
 import { Episode } from "./episode.js";
 import { cellUnder, Heads, moved } from "./heads.js";
 import { chooseModels } from "./models.js";
-import { Actions, scaleOf, showLegend } from "./panels.js";
+import { Actions, ACTION_WORDS, scaleOf, showLegend } from "./panels.js";
 import { Policy, reasonNotToPlay, VIEW } from "./policy.js";
 import { Problem } from "./server.js";
 import { WindowPolicy } from "./window_policy.js";
@@ -53,10 +54,13 @@ class Playground {
   constructor() {
     this.policy = null;
     this.reply = null;
+    this.changedReply = null; // of the network with the user's changes; null without changes
     this.notice = ""; // shown if the address names an unknown model or level
     this.run = 0; // incremented when playing starts or stops, which ends the previous loop
     this.isPlaying = false;
     this.actions = new Actions($("actions"), (action) => this.#actAsUser(action));
+    this.changes = new Changes($("parts"), () => this.show());
+    this.occlusion = new OcclusionMap($("effects"), VIEW, (cell) => this.#hide(this.#shown(cell)));
     this.#createAttentionMaps();
     this.editor = new Editor(
       document,
@@ -108,10 +112,17 @@ class Playground {
     this.heads = new Heads($("heads"), this.policy?.grid ?? VIEW, () => this.#draw());
     this.slots = new Heads($("slots"), slotGrid(this.policy ?? NO_SLOTS), () => this.#draw());
     $("memory").hidden = !this.policy?.slots;
+    this.changes.name(this.policy?.parts ?? []);
+    const canChange = this.changes.parts.length > 0;
+    $("changes").hidden = $("attribution").hidden = !canChange;
     $("heads").classList.toggle("wide", this.heads.grid !== VIEW);
     $("actions-title").textContent = TITLES[this.actions.valueName];
     const query = this.heads.grid === VIEW ? "query cell" : "query token";
-    showLegend($("legend"), [...legendOfGrid(), ...legendOfAttention(query)]);
+    showLegend($("legend"), [
+      ...legendOfGrid(),
+      ...legendOfAttention(query),
+      ...(canChange ? legendOfEffects() : []),
+    ]);
   }
 
   /** Loads the default target return of a Decision Transformer. */
@@ -141,6 +152,7 @@ class Playground {
   begin(start, notice = "") {
     this.pause();
     this.notice = notice;
+    this.changes.hidden.clear();
     this.episode = new Episode(start);
     const sizes = $("size");
     if (![...sizes.options].some(({ value }) => value === `${start.size}`)) {
@@ -162,10 +174,12 @@ class Playground {
     const late = setTimeout(() => this.#draw(), PATIENCE);
     try {
       const reply = await this.policy.reply(moment);
+      const changed = await this.#replyOfChanged(moment);
       if (moment !== this.episode.now) return; // the user moved to another one
-      this.reply = reply;
+      Object.assign(this, { reply, changedReply: changed });
       this.#showProblem(null);
       this.#draw();
+      this.#computeOcclusion(moment);
     } catch (error) {
       this.#draw();
       this.#showProblem(error);
@@ -175,13 +189,47 @@ class Playground {
     }
   }
 
+  /** Returns the reply of the network with the user's changes, or null if there are none. */
+  async #replyOfChanged(moment) {
+    if (this.changes.isEmpty) return null;
+    return this.policy.changed(moment, { off: this.changes.off, hidden: this.#hiddenEntities() });
+  }
+
+  /** Computes the effects of hiding cells, while the moment remains the current one. */
+  async #computeOcclusion(moment) {
+    if (!this.changes.parts.length || moment.drops !== undefined) return;
+    moment.drops = null;
+    const drops = await this.policy.occlusion(moment, () => moment === this.episode.now);
+    moment.drops = drops ?? undefined; // computed again if the user returns to the moment
+    if (drops && moment === this.episode.now) this.#drawAttribution(moment);
+  }
+
+  /** Returns the cell of the grid that a cell of the view shows at the current moment. */
+  #shown(cell) {
+    return cellOfView(this.episode.now.state, cell);
+  }
+
+  /** Returns the entities of the hidden cells at the current moment. */
+  #hiddenEntities() {
+    const hidden = viewCells.filter((cell) => this.changes.hidden.has(`${this.#shown(cell)}`));
+    return new Set(hidden.map((cell) => VIEW.entity(cell)));
+  }
+
+  /** Hides a cell that the agent sees, or shows it again. */
+  #hide(cell) {
+    const isSeen = visible(this.episode.now.state);
+    const [x, y] = viewCells.find((each) => `${this.#shown(each)}` === `${cell}`) ?? [];
+    const isHidden = this.changes.hidden.has(`${cell}`);
+    if (this.changes.parts.length && (isHidden || isSeen[x]?.[y])) this.changes.toggle(cell);
+  }
+
   /** Lets the policy take a step. */
   async step() {
     const { policy, episode } = this;
     const moment = episode.now;
     if (!policy || moment.end) return;
     try {
-      const { action } = await policy.reply(moment);
+      const { action } = (await this.#replyOfChanged(moment)) ?? (await policy.reply(moment));
       if (episode !== this.episode || moment !== episode.now) return;
       const { actions } = policy;
       const explores = $("explore").checked && Math.random() < RANDOM_ACTION_RATE;
@@ -238,8 +286,11 @@ class Playground {
     $("status").setAttribute("aria-live", this.isPlaying && !now.end ? "off" : "polite");
     $("status").textContent = describeMoment(now);
     if (reply || !this.policy) {
-      this.actions.show(now.end ? null : reply);
+      this.actions.show(now.end ? null : reply, now.end ? null : this.changedReply);
       this.#drawHeads(now.state, reply);
+      this.#drawAttribution(now);
+      $("difference").textContent = this.#difference(now);
+      $("restore").disabled = this.changes.isEmpty;
     }
     // Without a reply to this moment, the values of an earlier one remain visible, but dimmed.
     document.body.classList.toggle("stale", Boolean(this.policy) && !reply);
@@ -251,12 +302,42 @@ class Playground {
 
   #drawHeads(state, reply) {
     const { policy } = this;
-    const overView = (weights, from) => view(state, weights, from);
+    const hidden = [...this.#hiddenEntities()].map((entity) => VIEW.cell(entity));
+    const overView = (weights, from) => view(state, weights, from, { hidden });
     const overTokens = (weights, from, head) => tokenPicture(policy, weights, from, head);
     this.heads.show(reply?.heads ?? [], this.heads.grid === VIEW ? overView : overTokens);
+    reply?.heads.forEach(({ name }, i) =>
+      this.heads.buttons[i].button.classList.toggle("off", this.changes.isOff(name)),
+    );
     this.slots.show(reply?.slots ?? [], (weights, from, head) =>
       slotPicture(state, policy, weights, from, head),
     );
+  }
+
+  #drawAttribution({ state, drops }) {
+    const rollout = this.reply?.rollout;
+    if (!rollout) return; // the page waits for a reply, or shows another kind of policy
+    const entities = this.#hiddenEntities();
+    const hidden = [...entities].map((entity) => VIEW.cell(entity));
+    this.occlusion.show(drops ?? null, entities, (weights, cursor) =>
+      view(state, weights, cursor, { hidden, isEffect: true }),
+    );
+    $("rollout").replaceChildren(view(state, rollout, undefined, { hidden }));
+    const percent = Math.round(100 * Math.max(...rollout));
+    $("rollout-caption").textContent = `rollout · max ${percent} %`;
+  }
+
+  /** Describes what the changes do, in one or two sentences. */
+  #difference(moment) {
+    const { reply, changedReply: changed } = this;
+    if (!reply || moment.end) return "";
+    if (!changed) return "Nothing is changed.";
+    const [before, after] = [reply.action, changed.action].map((name) => ACTION_WORDS[name]);
+    const chosen = this.policy.actions.indexOf(reply.action);
+    const effect = effectOf(reply.values[chosen] - changed.values[chosen]);
+    const action =
+      before === after ? `the choice is still ${after}` : `the choice is ${after}, not ${before}`;
+    return `Without ${this.changes.words()}, ${action}. The Q value of ${before} ${effect}.`;
   }
 
   #drawReturns(moment) {
@@ -285,6 +366,7 @@ class Playground {
         cells: head ? shown.filter(inside) : [],
         from: head && inside(from) ? from : undefined,
         cursor: this.editor.isOpen ? this.editor.cursor : undefined,
+        hidden: [...this.changes.hidden].map((cell) => cell.split(",").map(Number)),
       }),
     );
   }
@@ -294,9 +376,11 @@ class Playground {
     if (this.actions.valueName === "probability")
       return `The policy's probability of each action for the target return. ${click}`;
     const values = this.episode.now.end ? null : this.reply?.values;
-    const scale = values
-      ? `A full bar is the best action; an empty bar is ${scaleOf(values).toFixed(3)} below it. `
-      : "";
+    const changed = this.changedReply?.values ?? [];
+    const below = values && scaleOf([...values, ...changed]).toFixed(3);
+    const scale = values ? `A full bar is the best action; an empty bar is ${below} below it. ` : "";
+    const sides = "Above and left: the trained network. Below and right: the changed network.";
+    if (values && changed.length) return `${sides} ${scale}`;
     return `The return that the policy expects of each action. ${scale}${click}`;
   }
 
@@ -331,6 +415,10 @@ class Playground {
         this.pause();
         this.step();
       },
+      restore: () => {
+        this.changes.restore();
+        this.show();
+      },
       "new-level": () => this.begin(randomStart(Number($("size").value))),
     };
     for (const [id, act] of Object.entries(clicked)) $(id).addEventListener("click", act);
@@ -341,7 +429,7 @@ class Playground {
     // A click on a button moves the focus to the board, so that keys act there and Enter does not
     // press the button again.
     document.addEventListener("click", ({ detail, target }) => {
-      if (detail && target.closest("button:not(.head)")) $("board").focus({ preventScroll: true });
+      if (detail && target.closest("button:not(.head, .map)")) $("board").focus({ preventScroll: true });
     });
     this.#listenToBoard();
   }
@@ -350,7 +438,9 @@ class Playground {
     const board = $("board");
     const size = () => this.episode.start.size;
     board.addEventListener("click", (event) => {
-      if (this.editor.isOpen) this.#edit(cellUnder(event, board, size()));
+      const cell = cellUnder(event, board, size());
+      if (this.editor.isOpen) this.#edit(cell);
+      else this.#hide(cell);
     });
     board.addEventListener("pointermove", (event) => {
       const cell = cellUnder(event, board, size());

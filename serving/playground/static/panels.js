@@ -1,7 +1,7 @@
 /** Shows the actions of a policy as buttons with bars, and the legend. */
 import { html } from "./heads.js";
 
-const ACTION_WORDS = {
+export const ACTION_WORDS = {
   left: "Turn left",
   right: "Turn right",
   forward: "Forward",
@@ -51,35 +51,46 @@ export class Actions {
   name(names, valueName = "Q value") {
     this.valueName = valueName;
     this.rows = names.map((action) => {
-      const bar = html("span", "bar");
-      const value = html("span", "value");
+      const [bar, newBar] = [html("span", "bar"), html("span", "new-bar")];
+      const [value, newValue] = [html("span", "value"), html("span", "new-value")];
+      const tracks = [html("span", "track", bar), html("span", "new-track", newBar)];
       const word = html("span", "word", ACTION_WORDS[action]);
       if (KEY_WORDS[action]) word.append(html("kbd", "", KEY_WORDS[action]));
-      const button = html("button", "action", word, html("span", "track", bar), value);
+      const bars = html("span", "tracks", ...tracks);
+      const button = html("button", "action", word, bars, value, newValue);
       button.type = "button";
       button.addEventListener("click", (event) => this.act(action, event));
-      return { action, button, bar, value };
+      return { action, button, bars: [bar, newBar], texts: [value, newValue] };
     });
     this.list.replaceChildren(...this.rows.map(({ button }) => html("li", "", button)));
   }
 
-  /** @param {import("./policy.js").Reply | null} reply the reply to show; null shows no values */
-  show(reply) {
+  /**
+   * @param {import("./policy.js").Reply | null} reply the reply to show; null shows no values
+   * @param {import("./policy.js").Reply | null} [changed] the reply of the changed network, which is
+   *   shown beside it
+   */
+  show(reply, changed = null) {
     const values = reply?.values ?? [];
     const isProbability = this.valueName === "probability";
-    const best = Math.max(...values);
-    const lengths = values.map((value) =>
-      isProbability ? value : 1 - (best - value) / scaleOf(values),
-    );
-    this.rows.forEach(({ action, button, bar, value }, i) => {
+    const all = [...values, ...(changed?.values ?? [])];
+    const [best, scale] = [Math.max(...values), scaleOf(all)];
+    const length = (value) => (isProbability ? value : 1 - (Math.max(...all) - value) / scale);
+    this.list.classList.toggle("compared", Boolean(changed));
+    this.rows.forEach(({ action, button, bars, texts }, i) => {
+      [reply, changed].forEach((each, side) => {
+        bars[side].style.width = each ? `${100 * length(each.values[i])}%` : "0";
+        texts[side].textContent = each ? each.values[i].toFixed(3) : "";
+      });
       const isChosen = reply?.action === action;
-      bar.style.width = reply ? `${100 * lengths[i]}%` : "0";
-      value.textContent = reply ? values[i].toFixed(3) : "";
       button.classList.toggle("chosen", isChosen);
+      button.classList.toggle("newly-chosen", changed?.action === action);
       const label = [ACTION_WORDS[action]];
       if (reply) label.push(`${this.valueName} ${values[i].toFixed(3)}`);
+      if (changed) label.push(`${changed.values[i].toFixed(3)} after the change`);
       if (reply && !isProbability) label.push(`${(best - values[i]).toFixed(3)} below the best`);
       if (isChosen) label.push("the policy's choice");
+      if (changed?.action === action) label.push("the choice after the change");
       button.setAttribute("aria-label", label.join(", "));
     });
   }

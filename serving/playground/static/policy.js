@@ -9,14 +9,17 @@
  * @property {Head[]} slots attention of memory slots to each other and to the inputs; empty for
  *   policies without memory slots
  * @property {number[] | undefined} nextMemory the memory after this step, for recurrent policies
+ * @property {number[] | null} rollout attention rollout to the entity that the Q values are read
+ *   from; null if the browser does not compute the network
  *
  * @typedef {object} Head The attention of one head in one round.
  * @property {string} name
  * @property {number[][]} scores `scores[n][s]` is how much entity n attends to entity s; cell
  *   (x, y) of the view is entity x * 7 + y
  */
-import { ACTIONS, AGENT_CELL, observe, TASK_ACTIONS, VIEW_SIZE } from "./doorkey.js";
+import { ACTIONS, AGENT_CELL, observe, TASK_ACTIONS, VIEW_SIZE, visible } from "./doorkey.js";
 import { Grid, headsOf } from "./heads.js";
+import { partsOf, rollout } from "./interpret.js";
 import { predictor } from "./server.js";
 
 export const CELLS = VIEW_SIZE ** 2;
@@ -71,6 +74,9 @@ export class Policy {
     this.channels = this.inputs.observation.shape[3];
     /** Number of memory slots; 0 for policies without such a memory. */
     this.slots = policy.memory_slots ?? 0;
+    /** The parts that can be switched off; empty if a server computes the network. */
+    this.parts = partsOf(model.network, Boolean(this.inputs.memory));
+    this.readEntity = model.network?.readout === "cell" ? VIEW.entity(AGENT_CELL) : null;
     const block = signatures[this.signature].outputs.attention_block_1?.shape;
     /** Number of input rows to which the memory slots attend in a step. */
     this.inputRows = block ? block[2] - this.slots : 0;
@@ -88,15 +94,52 @@ export class Policy {
     return remembered(moment, () => this.#reply(moment));
   }
 
-  async #reply(moment) {
+  /**
+   * Returns the reply of a network with changes. Its memory before the moment is that of the
+   * unchanged network.
+   * @param {import("./episode.js").Moment} moment
+   * @param {import("./q_network.js").Changes} changes
+   * @returns {Promise<Reply>}
+   */
+  changed(moment, changes) {
+    return this.#reply(moment, changes);
+  }
+
+  /**
+   * Returns how much the Q value of the chosen action falls if a cell of the view is hidden, for
+   * each cell, as `rrl_tf.interpret.occlusion` does.
+   * @param {import("./episode.js").Moment} moment
+   * @param {() => boolean} [isWanted] the result is null if this becomes false before the end
+   * @returns {Promise<number[] | null>}
+   */
+  async occlusion(moment, isWanted = () => true) {
+    const { action, values } = await this.reply(moment);
+    const chosen = this.actions.indexOf(action);
+    const drops = Array(CELLS).fill(0); // no cell attends to a cell that is not visible
+    const cells = visible(moment.state).flat();
+    for (let cell = 0; cell < CELLS; cell++) {
+      if (!cells[cell]) continue;
+      await new Promise((done) => setTimeout(done)); // the page remains responsive
+      if (!isWanted()) return null;
+      const changes = { off: new Set(), hidden: new Set([cell]) };
+      drops[cell] = values[chosen] - (await this.changed(moment, changes)).values[chosen];
+    }
+    return drops;
+  }
+
+  async #reply(moment, changes) {
     const inputs = { observation: [observe(moment.state, this.channels)] };
     if (this.inputs.memory) inputs.memory = [await this.#memory(moment)];
     if (this.inputs.reward) inputs.reward = [moment.reward];
-    const outputs = await this.predict(this.signature, inputs);
+    const outputs = await this.predict(this.signature, inputs, changes);
+    const rounds = this.parts.flatMap(
+      ([part]) => outputs[`attention_${part.replace(" ", "_")}`] ?? [],
+    );
     return {
       action: this.actions[outputs.action[0]],
       values: outputs.q_values[0],
       heads: headsOf(outputs, (rows, columns) => rows === CELLS && columns === CELLS),
+      rollout: rounds.length ? rollout(rounds, this.readEntity) : null,
       slots: headsOf(outputs, (rows, _, name) => this.slots && name.startsWith("block")),
       nextMemory: outputs.next_memory?.[0],
     };

@@ -6,6 +6,14 @@ import { oneHot } from "./one_hot.js";
 const UNSEEN = 0; // object code of a cell that is not visible
 const AGENT = AGENT_CELL[0] * VIEW_SIZE + AGENT_CELL[1];
 
+/**
+ * @typedef {object} Changes Changes of a network, as in rrl_tf.interpret.
+ * @property {Set<string>} off "round 1": the entities stay as they were before the round;
+ *   "round 1, head 2": the attention of the head is zero; "memory": the memory is zero
+ * @property {Set<number>} hidden entities to which no entity attends
+ */
+const NO_CHANGES = { off: new Set(), hidden: new Set() };
+
 export class QNetwork {
   /**
    * @param {{num_heads: number, num_rounds: number, readout: string}} sizes `readout` is "cell" for
@@ -20,10 +28,15 @@ export class QNetwork {
     this.units = recurrent?.kernel.shape[0] ?? 0;
   }
 
-  predict(signature, { observation, memory, reward }) {
+  /**
+   * @param {string} signature
+   * @param {object} inputs
+   * @param {Changes} [changes]
+   */
+  predict(signature, { observation, memory, reward }, { off, hidden } = NO_CHANGES) {
     if (signature === "initial_memory") return [[...Array(2 * this.units).fill(0), -1, 0]];
-    const { vector, attention } = this.#encode(observation[0].flat());
-    const state = memory && this.#recur(vector, memory[0], reward[0]);
+    const { vector, attention } = this.#encode(observation[0].flat(), off, hidden);
+    const state = memory && this.#recur(vector, memory[0], reward[0], off.has("memory"));
     const x = this.#stack("hidden", state ? [...vector, ...state.hidden] : vector);
     const [value, ...advantages] = this.layers.dense("head", x);
     const centre = mean(advantages);
@@ -36,20 +49,22 @@ export class QNetwork {
   }
 
   /** Returns the readout vector of a view (N, channels) and the attention between its cells. */
-  #encode(view) {
-    const isSeen = view.map(([object]) => object !== UNSEEN);
+  #encode(view, off, hidden) {
+    const isSeen = view.map(([object], n) => object !== UNSEEN && !hidden.has(n));
     const cells = view.map((codes, n) =>
       sum(this.#stack("convolution", oneHot(codes)), this.layers.embedding("positions", n)),
     );
-    const { entities, attention } = relate(this.layers, cells, this.sizes, (_, s) => isSeen[s]);
+    const maySee = (_, s) => isSeen[s];
+    const { entities, attention } = relate(this.layers, cells, this.sizes, maySee, off);
     const vector = this.sizes.readout === "max" ? largest(entities) : entities[AGENT];
     return { vector, attention };
   }
 
   /** Runs one LSTM step, whose input is the vector, the previous action and the last reward. */
-  #recur(vector, memory, reward) {
+  #recur(vector, memory, reward, isOff) {
     const { units, layers } = this;
-    const [hidden, cell] = [memory.slice(0, units), memory.slice(units, 2 * units)];
+    const slots = [memory.slice(0, units), memory.slice(units, 2 * units)];
+    const [hidden, cell] = isOff ? slots.map((slot) => slot.map(() => 0)) : slots;
     const before = memory[2 * units]; // the previous action; -1 in the first step of an episode
     const action = Array.from({ length: this.numActions }, (_, i) => Number(i === before));
     const coreInput = [...vector, ...action, before < 0 ? 0 : reward];

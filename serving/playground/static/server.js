@@ -17,7 +17,8 @@ export async function servedModels() {
 
 /**
  * @param {object} model a model from `servedModels`
- * @returns {(signature: string, inputs: object) => Promise<any>} the predict function of the model
+ * @returns {(signature: string, inputs: object, changes?: object) => Promise<any>} the predict
+ *   function of the model; only a network in this page accepts changes
  */
 export function predictor(model) {
   return model.network ? inThisPage(model) : overRest(model);
@@ -40,12 +41,12 @@ function inThisPage({ name, network: { weights, bytes, crc32, ...network } }) {
       throw new Problem(`The weights of ${name} are damaged: reload the page.`);
     return networkOf(network, file);
   };
-  return async (signature, inputs) => {
+  return async (signature, ...inputs) => {
     loading ??= load().catch((error) => {
       loading = null; // the next call tries again
       throw error;
     });
-    return (await loading).predict(signature, inputs);
+    return (await loading).predict(signature, ...inputs);
   };
 }
 

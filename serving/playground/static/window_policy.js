@@ -32,6 +32,7 @@ export class WindowPolicy {
     this.hasDefault = "default_target" in signatures;
     this.subtracts = true;
     this.slots = this.inputRows = 0; // a Decision Transformer has no memory slots
+    this.parts = []; // the page changes only Q networks
   }
 
   /** Loads the default target return. */

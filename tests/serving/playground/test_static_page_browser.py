@@ -59,6 +59,71 @@ def test_a_chosen_policy_starts_with_a_level_of_its_size(visit):
     assert page.input_value("#size") == "6"
 
 
+CARRY = "#model=doorkey-6x6&size=6&wall=2&door=1&key=1,1&agent=1,2&direction=3"  # faces the key
+
+
+def texts(page, kind):
+    return page.locator(f".action .{kind}").all_inner_texts()
+
+
+def test_a_part_that_is_switched_off_changes_values_and_choice(visit):
+    page = visit(CARRY)
+    labels = [
+        f"{part} {i}" for i in (1, 2) for part in ("round", "head 1 of round", "head 2 of round")
+    ]
+    boxes = page.locator("#parts input")
+    assert boxes.evaluate_all("all => all.map(e => e.ariaLabel)") == [*labels, "memory"]
+    before = texts(page, "value")
+    assert page.inner_text("#difference") == "Nothing is changed."
+    page.focus("#parts input")
+    page.keyboard.press("Space")  # round 1
+    page.wait_for_selector("#actions.compared .newly-chosen")
+    assert texts(page, "value") == before != texts(page, "new-value")
+    assert page.inner_text("#difference").startswith("Without round 1, the choice is ")
+    assert page.get_by_label("head 1 of round 1").is_disabled()
+    assert page.locator("#heads .head.off").count() == 2
+    page.locator(".newly-chosen[aria-label*='the choice after the change']").wait_for()
+    page.click("#step")  # the changed network acts
+    page.get_by_text("Step 1 of 1").wait_for()
+    page.click("#restore")
+    page.wait_for_selector("#actions:not(.compared) .chosen")
+    assert boxes.evaluate_all("all => all.every(e => e.checked && !e.disabled)")
+
+
+def test_a_cell_is_hidden_by_a_click_and_shown_by_another(visit):
+    page = visit(CARRY)
+    occlusion = page.locator("#effects button")
+    page.locator("#effects button[aria-label*='falls by']").or_(
+        page.locator("#effects button[aria-label*='rises by']")
+    ).wait_for()
+    occlusion.focus()
+    page.keyboard.press("ArrowUp")  # to the key, in front of the agent
+    label = occlusion.get_attribute("aria-label")
+    fall = label.partition("cell 4,6 of the view is hidden, the Q value ")[2].partition(";")[0]
+    assert "by 0." in fall
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#effects button[aria-pressed=true]")
+    said = page.inner_text("#difference")
+    assert said.startswith("Without 1 cell, ") and said.endswith(f" {fall}.")
+    assert page.locator("#board .hidden-cell").count() == 1
+    side = page.locator("#board").bounding_box()["width"] / 6
+    page.locator("#board").click(position={"x": 1.5 * side, "y": 1.5 * side})
+    page.wait_for_selector("#effects button[aria-pressed=false]")
+    assert page.inner_text("#difference") == "Nothing is changed."
+    page.locator("#board").click(position={"x": 4.5 * side, "y": 4.5 * side})  # not visible
+    page.locator("#effects button .caption").click()
+    assert page.locator("#board .hidden-cell").count() == 0
+    assert page.locator("#rollout svg").count() == 1
+
+
+def test_other_policies_cannot_be_changed(visit):
+    page = visit()
+    assert page.locator("#changes, #attribution").locator("visible=true").count() == 2
+    page.select_option("#model", "dt-doorkey")
+    page.locator("#returns").wait_for()
+    assert page.locator("#changes, #attribution").locator("visible=true").count() == 0
+
+
 def test_a_decision_transformer_has_a_target_return(visit):
     page = visit("#model=dt-doorkey&size=5&wall=2&door=2&key=1,3&agent=1,1&direction=0")
     play(page, 5)

@@ -1,6 +1,7 @@
 """Which requests merge into a batch, and how long they wait."""
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -20,7 +21,7 @@ FLOAT = 1
 class FakeServable:
     """Doubles its input, records its batches, and refuses negative numbers."""
 
-    name, version = "fake", 1
+    name, version, has_loops = "fake", 1, False
 
     def __init__(self, batching, gate=None):
         self.batching, self.batches, self.gate, self.users = batching, [], gate, 0
@@ -70,6 +71,44 @@ def test_concurrent_requests_run_in_one_batch():
     assert answers == [[2.0 * i, 2.0 * i] for i in range(10)] and servable.batches == [8, 8, 4]
     servable, answers = run(None, scenario)
     assert answers == [[2.0 * i, 2.0 * i] for i in range(10)] and servable.batches == [2] * 10
+
+
+def test_only_batches_of_a_kind_that_was_fast_run_in_the_event_loop():
+    class Timed(FakeServable):
+        seconds = 0.0
+
+        def run(self, signature, inputs, outputs):
+            self.threads.append(threading.get_ident() == self.loop_thread)
+            time.sleep(self.seconds)
+            return super().run(signature, inputs, outputs)
+
+    async def main():
+        scheduler, servable = Scheduler(num_threads=1), Timed(one_thread())
+        servable.threads, servable.loop_thread = [], threading.get_ident()
+
+        async def runs_in_loop(values, seconds=0.0, **changes):
+            servable.seconds = seconds
+            for name, value in changes.items():
+                setattr(servable, name, value)
+            with contextlib.suppress(ServingError):
+                await ask(scheduler, servable, values)
+            return servable.threads[-1]
+
+        try:
+            for _ in range(100):  # on a busy machine, a run may take longer than it should
+                if await runs_in_loop([1, 2]):
+                    break
+            assert servable.threads[-1] and not servable.threads[0]
+            assert not await runs_in_loop([1, 2, 3])  # a new size
+            assert not await runs_in_loop([1, 2], has_loops=True)
+            await runs_in_loop([1, -2], has_loops=False)
+            assert not await runs_in_loop([1, 2])  # the last one of this kind failed
+            await runs_in_loop([1, 2], seconds=0.01)
+            assert not await runs_in_loop([1, 2])  # the last one was slow
+        finally:
+            scheduler.close()
+
+    asyncio.run(main())
 
 
 def test_requests_during_a_run_form_the_next_batch():
