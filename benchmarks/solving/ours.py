@@ -33,7 +33,7 @@ def main(trial):
 def parts(trial):
     """Return the configuration, task, network and evaluation environments of a trial."""
     if trial.agent == "cartpole":
-        config = DQNConfig(env=trial.task.env, discount=0.99, seed=trial.seed)
+        config = DQNConfig(env=trial.task.env, discount=0.99, n_step=3, seed=trial.seed)
         task = gymnasium_task(config.env)
         return config, task, make_q_network(config, task), task.make_env
     script = train_recurrent if trial.agent.startswith("recurrent:") else train_doorkey
