@@ -165,7 +165,7 @@ class MissionObservation(CompassObservation):
         >>> env = MissionObservation(gymnasium.make("MiniGrid-GoToObject-6x6-N2-v0"))
         >>> observation, _ = env.reset(seed=0)
         >>> env.unwrapped.mission, observation.shape  # colour and kind of the object
-        ('go to the green ball', (7, 7, 6))
+        ('go to the blue key', (7, 7, 6))
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
