@@ -235,6 +235,8 @@ def decode_along_hallway(network, task):
 class Causal(Reproduction):
     """Also measures pretrained policies."""
 
+    pretrained = ("box-world", "doorkey-lstm")
+
     def main(self, config):
         """Train and measure, store the results, and update tables and figures."""
         if config.train:

@@ -74,7 +74,7 @@ def page_files(presets: Sequence[str | os.PathLike[str]], about: str = "") -> di
     Example:
 
     >>> sorted(page_files(["doorkey-5x5"]))[0]
-    'classifier.js'
+    'changes.js'
     """
     if isinstance(presets, str) or not isinstance(presets, Sequence) or not presets:
         raise InvalidInput(
