@@ -39,9 +39,9 @@ def draft_folder(directory: pathlib.Path) -> Iterator[pathlib.Path]:
 def replace_folder(new: pathlib.Path, old: pathlib.Path) -> None:
     """Move the folder `new` to the name of the folder `old`, and remove `old`.
 
-    Linux exchanges the names of two folders in one step. On systems and file systems that do not
-    support this, the process may be killed when there is no folder of this name; then
-    `restore_folder` restores the old one.
+    Linux exchanges the names of two folders in one step. Some systems and file systems do not
+    support this. If the process is killed there between two steps, the folder is missing until
+    `restore_folder` restores it.
     """
     backup = new
     try:

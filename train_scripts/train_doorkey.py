@@ -41,8 +41,8 @@ class Config(NetworkConfig, DoubleDQNConfig):
     """Architecture of `RelationalQNetwork`."""
     bound_entities: bool = False
     """Process only as many cells as can be visible in the largest room. The Q values are the same
-    and cost less, but the network cannot be used in larger rooms. Has an effect on the network
-    `fast` with one-hot cells, and up to 7x7."""
+    and cost less, but the network cannot be used in larger rooms. Only the network `fast` with
+    one-hot cells, in rooms of up to 7x7, has this option; others ignore it."""
 
 
 FAST = Config(
@@ -82,7 +82,7 @@ BOOK = dataclasses.replace(
     epsilon_steps=0,
     evaluate_every=2500,
 )
-# Like `fast` with less work; ends when every start is solved.
+# Like `fast`, but tuned for a short time; ends when every start is solved.
 QUICK = dataclasses.replace(
     FAST,
     preset="quick",
@@ -123,7 +123,7 @@ PRESETS = {
 ABOUT = {
     "fast": "5x5; solves every start",
     "fast-6x6": "5x5, then 6x6; evaluated on new layouts",
-    "quick": "5x5 in fewer steps; stops when every start is solved",
+    "quick": "5x5 in a short time; stops when every start is solved",
     "zambaldi": "5x5 with the architecture of the Box-World paper",
     "book": "5x5 with the book's agent as it was meant",
     "book-published": "5x5 with the book's agent as published, including its errors",

@@ -156,7 +156,7 @@ class MissionObservation(CompassObservation):
     channel contain its number: that of the word in the list of `MissionSpace`. Without variable
     words, as in DoorKey, the observation is that of `CompassObservation`.
 
-    Missions of BabyAI, whose space has no lists of words, are ignored.
+    BabyAI's missions are ignored, because its mission space does not list the words.
 
     Raises:
         InvalidInput: from `reset` and `step`, if the mission space does not contain the mission.
@@ -172,13 +172,13 @@ class MissionObservation(CompassObservation):
         super().__init__(env)
         space: Any = env.observation_space
         mission = space["mission"]
-        # Spaces of BabyAI and of some wrappers have no lists of words.
+        # BabyAI and some wrappers do not list the words.
         words = getattr(mission, "ordered_placeholders", None) or []
         variable = [i for i, each in enumerate(words) if len(each) > 1]
         self._numbers: dict[str, list[int]] = {}
-        for choice in itertools.product(*map(range, map(len, words))) if variable else ():
-            text = mission.mission_func(*(each[i] for each, i in zip(words, choice, strict=True)))
-            self._numbers.setdefault(text, [choice[i] for i in variable])
+        for choice in itertools.product(*words) if variable else ():
+            numbers = [words[i].index(choice[i]) for i in variable]
+            self._numbers.setdefault(mission.mission_func(*choice), numbers)
         self.channels = CompassObservation.channels + len(variable)
         last = np.array([len(words[i]) - 1 for i in variable], np.uint8)
         compass: Any = self.observation_space
@@ -189,7 +189,7 @@ class MissionObservation(CompassObservation):
     def observation(self, observation: dict[str, Any]) -> np.ndarray:
         """Return a new array of the image, the direction and the mission."""
         view = super().observation(observation)
-        if self.channels > CompassObservation.channels:
+        if self._numbers:
             mission = observation["mission"]
             if mission not in self._numbers:
                 raise InvalidInput(

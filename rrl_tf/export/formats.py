@@ -26,8 +26,8 @@ def convert_policy(
     """Write a policy as a SavedModel, an ONNX file or a TFLite file.
 
     The file or folder appears under its name only when it is complete; until then, the one that it
-    replaces remains. The inputs, the outputs and
-    their names equal those of the signature. `rrl-export` is the same on the command line.
+    replaces remains. The inputs, the outputs and their names equal those of the signature.
+    `rrl-export` is the same on the command line.
 
     Args:
         policy: Policy that `load_policy` has returned.

@@ -205,10 +205,7 @@ class Services:
         for name, proto in protos.items():
             # The shape is checked before an array is created, because a few bytes in a request can
             # declare a shape of any size.
-            shape, spec = (
-                tuple([dim.size for dim in proto.tensor_shape.dim]),
-                signature.inputs[name],
-            )
+            spec, shape = signature.inputs[name], tuple(dim.size for dim in proto.tensor_shape.dim)
             fits[name] = spec.fits(shape)
             if signature.checks_shapes and not fits[name]:
                 spec.check_shape(shape)
