@@ -299,8 +299,8 @@ def pairs(results):
             {
                 "network": network,
                 "seeds": len(found),
-                "pairs": counts[0, 0],
-                "held-out donors": counts[0, 2],
+                "pairs": f"{counts[0, 0]:,}",
+                "held-out donors": f"{counts[0, 2]:,}",
                 "state: action is optimal": _percent([each["optimal"][0] for each in found]),
                 "donor: action is optimal": _percent([each["optimal"][1] for each in found]),
                 "pairs with both": spread(counts[:, 1], ",.0f"),
