@@ -1,6 +1,7 @@
 """Measurements, data and options of single reproductions."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from benchmarks.reproductions import (
     faithfulness,
     memory,
     memory_ablations,
+    minigrid,
     mnist,
     offline,
     offline_ablations,
@@ -117,6 +119,45 @@ def test_length_table_averages_seeds_of_the_agents_that_were_played(tmp_path):
     rows = memory.length_table(Results(tmp_path))
     assert [row["size"] for row in rows] == [17, 33, 65, 129]
     assert rows[-1]["success, greedy"] == "75.0 % (50.0 to 100.0)" and rows[-1]["seeds"] == 2
+
+
+@pytest.mark.parametrize("name", minigrid.TASKS)
+def test_minigrid_trainings_differ_in_environment_and_length_alone(name):
+    preset = train_recurrent.PRESETS["minigrid"]
+    options = minigrid.TRAININGS[name].options
+    lengths = {"steps", "learning_rate_updates", "learning_rate_hold"}
+    assert changed_fields(preset, options) <= {"env", "curriculum", *lengths}
+    config = tyro.cli(type(preset), default=preset, args=list(options))
+    assert config.learning_rate_updates == config.steps * config.updates_per_step
+    task = train_recurrent.make_task(config)  # the levels have equal spaces
+    *easier, last = [level.name for level in task.levels]
+    assert tuple(easier) == (config.curriculum or ()) and last in ("", config.env)
+
+
+def test_minigrid_runs_are_measured_and_shown(tmp_path, monkeypatch):
+    class Finished(memory.Training):
+        def run(self, runs, name, seed, threads):
+            log = "step,time/cpu_minutes,eval/success\n800,30,0.5\n"
+            (runs / name).mkdir(parents=True)
+            (runs / name / "metrics.csv").write_text(log)
+            (runs / name / "evaluation.json").write_text('{"step": 800, "eval/success": 0.5}')
+            config = {"environment": "gymnasium", "env": "MiniGrid-GoToDoor-5x5-v0"}
+            (runs / name / "config.json").write_text(json.dumps(config))
+            task = train_recurrent.make_task(train_recurrent.Config(**config))
+            network = train_recurrent.make_network(train_recurrent.Config(**config), task)
+            network.build({"observation": (None, *task.preprocessor.shape)})
+            (runs / name / "checkpoints" / "800").mkdir(parents=True)
+            network.save(runs / name / "checkpoints" / "800" / "model.keras")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(minigrid, "EPISODES", 2)
+    run = Finished("GoToDoor-5x5", "train_recurrent", "minigrid")
+    page = dataclasses.replace(minigrid.REPRODUCTION, trainings={"GoToDoor-5x5": run})
+    page.main(page.config_class(seeds=(0,)))
+    rows = {row["environment"]: row for row in minigrid.table(page.results)}
+    assert rows["GoToDoor-5x5"]["greedy success"] in ("0.0 %", "50.0 %", "100.0 %")
+    assert rows["GoToDoor-5x5"]["CPU hours"] == "0.5" and rows["GoToDoor-5x5"]["steps"] == "800"
+    assert "greedy success" not in rows["Unlock"] and rows["KeyCorridorS4R3"]["target"] == "95 %"
 
 
 def test_memory_ablations_differ_in_the_named_fields_alone():
