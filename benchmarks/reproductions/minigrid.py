@@ -81,19 +81,21 @@ def measure(run):
 
 
 def table(results):
-    """Return one row per environment; runs that are missing are not measured."""
+    """Return one row per environment, with empty cells if none of its runs was measured."""
     rows = []
     for name, (millions, easier, target) in TASKS.items():
+        names = ("seeds", "CPU hours", "greedy success", f"success, ε = {NOISE}")
         row = {"environment": name, "begins with": ", ".join(easier), "steps": f"{millions} M"}
+        row |= dict.fromkeys(names, "") | {"target": f"{target} %" if target else ""}
         if found := results.of(name):
             row |= {
                 "steps": last_step(found),
                 "seeds": len(found),
-                "CPU hours": spread([each["cpu_minutes"] / 60 for each in found]),
+                "CPU hours": spread([each["cpu_minutes"] / 60 for each in found], ".2f"),
                 "greedy success": percent(found, "eval/success"),
                 f"success, ε = {NOISE}": percent(found, f"eval/success_epsilon_{NOISE}"),
             }
-        rows.append(row | {"target": f"{target} %" if target else ""})
+        rows.append(row)
     return rows
 
 
