@@ -125,7 +125,7 @@ def test_length_table_averages_seeds_of_the_agents_that_were_played(tmp_path):
 def test_minigrid_trainings_differ_in_environment_and_length_alone(name):
     preset = train_recurrent.PRESETS["minigrid"]
     options = minigrid.TRAININGS[name].options
-    lengths = {"steps", "learning_rate_updates", "learning_rate_hold"}
+    lengths = {"steps", "learning_rate_updates", "learning_rate_hold", "evaluate_every"}
     assert changed_fields(preset, options) <= {"env", "curriculum", *lengths}
     config = tyro.cli(type(preset), default=preset, args=list(options))
     assert config.learning_rate_updates == config.steps * config.updates_per_step
