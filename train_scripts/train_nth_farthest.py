@@ -85,13 +85,20 @@ PAPER = dataclasses.replace(
     preset="paper",
     num_vectors=8,
     dimension=16,
-    stages=((8, 1, 1), (8, 2, 1), (8, 4, 1), (8, 8, 1), (8, 16, 1), (8, 16, 2), (8, 16, 4)),
-    stage_passed=0.5,
+    # The farthest vector only, with more and more components. Three or more vectors come before
+    # vector m, so that the memory must store them.
+    stages=(
+        (8, 1, 1, 0),
+        *((8, components, 1, 3) for components in (2, 3, 4, 6, 8, 12, 16)),
+        (8, 16, 1, 0),
+    ),
+    stage_passed=0.65,
     stage_rows=25,
     network="eight",
-    learning_rate=4e-3,
+    learning_rate=3e-3,
     jit_compile=False,  # XLA is slower on a CPU at these sizes
-    steps=100_000,
+    batch_size=128,
+    steps=60_000,
     checkpoint_every=1000,
 )
 PRESETS = {
