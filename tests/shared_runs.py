@@ -53,7 +53,7 @@ def mnist(runs):
 def nth_farthest(runs):
     from train_scripts import train_nth_farthest as script
 
-    sizes = {"num_vectors": 3, "dimension": 2, "stages": ((2, 1, 2), (3, 1, 3))}
+    sizes = {"num_vectors": 3, "dimension": 2, "stages": ((2, 1, 2, 0), (3, 1, 3, 1))}
     rest = {
         "optimizer": "adam",
         "draw_every": 10,

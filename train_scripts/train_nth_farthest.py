@@ -40,10 +40,11 @@ class Config(SupervisedConfig):
     """Size of a vector."""
     order: Literal["paper", "sonnet"] = "paper"
     """Whether n counts from the farthest vector or from the nearest."""
-    stages: tuple[tuple[int, int, int], ...] = ()
-    """A curriculum from easy to hard: triples of the number of vectors, the number of components
-    that are not zero, and the number of sampled ranks, counted from the farthest vector. The
-    whole task follows the last stage; empty trains on it alone."""
+    stages: tuple[tuple[int, int, int, int], ...] = ()
+    """A curriculum from easy to hard. A stage is the number of vectors, the number of components
+    that are not zero, the number of sampled ranks, counted from the farthest vector, and the
+    smallest number of vectors before vector m. The whole task follows the last stage; empty trains
+    on it alone."""
     stage_passed: float = 0.3
     """Accuracy in a log entry that passes a stage, on a scale from 0 for *no geometry* to 1 for
     only correct answers."""
@@ -60,7 +61,7 @@ class Config(SupervisedConfig):
 
 FAST = Config(
     preset="fast",
-    stages=((3, 1, 3), (4, 1, 4), (4, 2, 4), (4, 3, 4)),
+    stages=((3, 1, 3, 0), (4, 1, 4, 0), (4, 2, 4, 0), (4, 3, 4, 0)),
     optimizer="muon",
     learning_rate_end=5e-5,
     warmup_steps=500,
@@ -75,7 +76,7 @@ FIVE = dataclasses.replace(
     FAST,
     preset="five",
     num_vectors=5,
-    stages=((3, 1, 3), (4, 1, 4), (5, 1, 5), (5, 2, 5), (5, 3, 5)),
+    stages=((3, 1, 3, 0), (4, 1, 4, 0), (5, 1, 5, 0), (5, 2, 5, 0), (5, 3, 5, 0)),
     network="five",
     steps=20_000,
 )
@@ -84,13 +85,20 @@ PAPER = dataclasses.replace(
     preset="paper",
     num_vectors=8,
     dimension=16,
-    stages=((8, 1, 1), (8, 2, 1), (8, 4, 1), (8, 8, 1), (8, 16, 1), (8, 16, 2), (8, 16, 4)),
-    stage_passed=0.5,
+    # The farthest vector only, with more and more components. Three or more vectors come before
+    # vector m, so that the memory must store them.
+    stages=(
+        (8, 1, 1, 0),
+        *((8, components, 1, 3) for components in (2, 3, 4, 6, 8, 12, 16)),
+        (8, 16, 1, 0),
+    ),
+    stage_passed=0.65,
     stage_rows=25,
     network="eight",
-    learning_rate=4e-3,
+    learning_rate=3e-3,
     jit_compile=False,  # XLA is slower on a CPU at these sizes
-    steps=100_000,
+    batch_size=128,
+    steps=60_000,
     checkpoint_every=1000,
 )
 PRESETS = {
@@ -158,7 +166,7 @@ def current_stage(
     stage = rows = 0
     for row in log:
         rows += 1
-        vectors, _, ranks = questions.stages[stage]
+        vectors, _, ranks, _ = questions.stages[stage]
         vectors = vectors or questions.num_vectors
         # The accuracy of a model that knows that the last rank is vector m, and guesses
         # otherwise. If the last rank is not sampled, the answer is not m.
@@ -178,7 +186,7 @@ def training_questions(config: Config) -> data.NthFarthest:
         config.dimension,
         config.order,
         config.seed,
-        (*config.stages, (config.num_vectors, config.dimension, config.num_vectors)),
+        (*config.stages, (config.num_vectors, config.dimension, config.num_vectors, 0)),
     )
 
 

@@ -20,7 +20,7 @@ TASKS = {"fast": "4 vectors of 4 numbers", "five": "5 vectors of 4 numbers"}
 CORES = {"": "Relational Memory Core", "-lstm": "LSTM", "-transformer": "causal transformer"}
 RATE = "--learning-rate=4e-3"
 # Four vectors of four components: the farthest one, then one of the two farthest
-FARTHEST = ("--stages", *"441442", "--stage-passed=0.5", "--stage-rows=1000")
+FARTHEST = ("--stages", *"44104420", "--stage-passed=0.5", "--stage-rows=1000")
 STUDY = {
     name: Training(label, SCRIPT, "fast", ("--batch-size=128", "--steps=6000", *options))
     for name, label, options in (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf._arguments import Seed, one_of, positive_int, random_generator
+from rrl_tf._arguments import Seed, natural, one_of, positive_int, random_generator
 from rrl_tf.data._fresh_batches import FreshBatches
 from rrl_tf.errors import InvalidInput
 
@@ -23,6 +23,7 @@ def sample_nth_farthest(
     active_vectors: int | None = None,
     active_dimensions: int | None = None,
     farthest_ranks: int | None = None,
+    preceding_vectors: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sample questions of the Nth farthest task with their answers.
 
@@ -48,6 +49,8 @@ def sample_nth_farthest(
             `dimension`.
         farthest_ranks: number of ranks that n is drawn from, counted from the farthest vector. With
             1, the answer is always the farthest vector. `None` means all ranks.
+        preceding_vectors: smallest number of vectors in rows before that of vector m, less than
+            `active_vectors`. A model must store them until it reads vector m. `None` is 0.
 
     Returns:
         `(sequences, answers)`: sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m
@@ -55,7 +58,8 @@ def sample_nth_farthest(
 
     Raises:
         InvalidInput: if a size is not positive, `active_vectors`, `active_dimensions` or
-            `farthest_ranks` is larger than its size, or the order or seed is invalid.
+            `farthest_ranks` is larger than its size, `preceding_vectors` is negative or at least
+            `active_vectors`, or the order or seed is invalid.
 
     Example:
 
@@ -71,12 +75,18 @@ def sample_nth_farthest(
     active_count = _part_of("active_vectors", active_vectors, count)
     active_size = _part_of("active_dimensions", active_dimensions, size)
     ranks = _part_of("farthest_ranks", farthest_ranks, active_count)
+    before = natural("preceding_vectors", preceding_vectors or 0)
+    if before >= active_count:
+        raise InvalidInput(
+            f"`preceding_vectors` must be less than {active_count}; received {preceding_vectors!r}"
+        )
     one_of("order", order, ORDERS)
     rng = random_generator(seed)
     vectors, labels, active = _drawn(rng, (batch, count, size), active_count, active_size)
     lowest = active_count - ranks if order == "sonnet" else 0
     n = rng.integers(lowest, lowest + ranks, size=batch)
-    reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row
+    late = active & (np.cumsum(active, axis=1) > before)
+    reference = np.argmax(np.where(late, rng.random((batch, count)), -1), axis=1)  # m's row
     nearest = n if order == "sonnet" else active_count - 1 - n
     rows = np.arange(batch)
     answers = labels[rows, _ranked(vectors, active, reference)[rows, nearest]]
@@ -185,9 +195,9 @@ class NthFarthest(FreshBatches):
         batch_size: number of questions B in a batch.
         steps, seed, epoch: as in `FreshBatches`.
         num_vectors, dimension, order: as in `sample_nth_farthest`.
-        stages: stages of a curriculum from the easiest to the hardest: triples (`active_vectors`,
-            `active_dimensions`, `farthest_ranks`) as in `sample_nth_farthest`. By default, there is
-            one stage, the full task.
+        stages: stages of a curriculum from the easiest to the hardest: tuples (`active_vectors`,
+            `active_dimensions`, `farthest_ranks`, `preceding_vectors`) as in
+            `sample_nth_farthest`. By default, there is one stage, the full task.
 
     Attributes:
         stage: index of the current stage; set it to move to another stage.
@@ -214,7 +224,7 @@ class NthFarthest(FreshBatches):
         dimension: int = 16,
         order: str = "paper",
         seed: int = 0,
-        stages: Sequence[tuple[int | None, int | None, int | None]] = ((None, None, None),),
+        stages: Sequence[tuple[int | None, ...]] = ((None, None, None, None),),
         epoch: int = 0,
         **kwargs: Any,
     ) -> None:

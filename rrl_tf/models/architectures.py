@@ -215,10 +215,10 @@ MEMORY_SEQUENCE_CLASSIFIER: dict[str, Architecture] = {
     **_sequence_classifiers(
         "eight",
         "8 vectors of 16 numbers on a CPU",
-        memory={"mem_slots": 8, "head_size": 32, "num_heads": 4},
-        lstm_units=274,
-        transformer={"width": 104, "num_blocks": 3, "num_heads": 4},
-        hidden_units=(256, 256),
+        memory={"mem_slots": 8, "head_size": 16, "num_heads": 4, "key_size": 32},
+        lstm_units=137,
+        transformer={"width": 54, "num_blocks": 3, "num_heads": 3},
+        hidden_units=(128, 128),
     ),
     **_sequence_classifiers(
         "paper",

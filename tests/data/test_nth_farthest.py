@@ -90,12 +90,19 @@ def test_two_vectors_need_no_geometry():
 
 
 def test_stages_are_easier_tasks_of_the_same_shape():
-    data = NthFarthest(16, 1, 5, 4, stages=((2, 1, 2), (5, 4, 5)))
+    data = NthFarthest(16, 1, 5, 4, stages=((2, 1, 2, 0), (5, 4, 5, 0)))
     easy, _ = data[0]
     data.stage = 1
     whole, _ = data[0]
     assert easy.shape == whole.shape
     assert (easy[..., :4] != 0).sum() == 16 * 2 and (whole[..., :4] != 0).all()
+
+
+def test_vector_m_follows_the_preceding_vectors():
+    sequences, _ = sample_nth_farthest(400, 6, 2, seed=3, active_vectors=5, preceding_vectors=3)
+    labels, m = sequences[..., 2:8], sequences[:, :1, 14:]
+    before = np.cumsum(labels.sum(axis=-1), axis=1)[(labels * m).any(axis=-1)] - 1
+    assert set(before) == {3, 4}
 
 
 @pytest.mark.parametrize(
@@ -107,6 +114,8 @@ def test_stages_are_easier_tasks_of_the_same_shape():
         ({"order": "farthest"}, "`order` must be one of .*; received 'farthest'"),
         ({"active_vectors": 9}, "`active_vectors` must be at most 8; received 9"),
         ({"active_vectors": 3, "farthest_ranks": 4}, "`farthest_ranks` must be at most 3"),
+        ({"active_vectors": 3, "preceding_vectors": 3}, "`preceding_vectors` .* 3; received 3"),
+        ({"preceding_vectors": -1}, "preceding_vectors must be at least 0 .*; received -1"),
         ({"active_dimensions": 17}, "`active_dimensions` must be at most 16; received 17"),
     ],
 )
@@ -117,4 +126,4 @@ def test_invalid_arguments_raise(arguments, message):
 
 def test_a_stage_beyond_the_task_raises():
     with pytest.raises(ValueError, match="must be at most 4"):
-        NthFarthest(2, 1, 4, 2, stages=((3, 1, 3), (5, 1, 5)))
+        NthFarthest(2, 1, 4, 2, stages=((3, 1, 3, 0), (5, 1, 5, 0)))

@@ -17,7 +17,7 @@ def toy_config(tmp_path, **changes):
     numbers = {
         "num_vectors": 3,
         "dimension": 2,
-        "stages": ((2, 1, 2), (3, 1, 3)),
+        "stages": ((2, 1, 2, 0), (3, 1, 3, 1)),
         "steps": 12,
         "log_every": 3,
         "checkpoint_every": 6,
@@ -77,7 +77,7 @@ def test_stage_is_passed_by_accuracy_or_after_stage_rows(tmp_path):
     reached = stages(config, 0.9, 1.0, 0.7, 0.76, 0.8, 0.5, 0.9)
     assert reached == [0, 0, 1, 1, 1, 2, 2, 2]
     # Farthest of three vectors: a guess among the two that are not m is right half of the time.
-    farthest = dataclasses.replace(config, stages=((3, 1, 1),))
+    farthest = dataclasses.replace(config, stages=((3, 1, 1, 0),))
     assert stages(farthest, 0.64) == [0, 0] and stages(farthest, 0.66) == [0, 1]
     assert stages(dataclasses.replace(config, stage_rows=2), 0.1, 0.1, 0.1)[-1] == 1
 
@@ -103,7 +103,7 @@ def test_vector_names_mark_m_and_the_answer(tmp_path):
     ("arguments", "message"),
     [
         (["--num-vectors=0"], "num_vectors.*received:? 0"),
-        (["--stages", "9", "1", "1"], "active_vectors.*received:? 9"),
+        (["--stages", "9", "1", "1", "0"], "active_vectors.*received:? 9"),
         (["--steps=400"], "`warmup_steps` must be less than the 400 steps.*; received 500"),
         (["--stage-passed=1.5"], "`stage_passed` must be from 0 to 1; received 1.5"),
         (["--network=nope"], "nope"),
