@@ -25,7 +25,7 @@ def lines(text):
 
 
 def test_requirements_equal_the_declared_extras():
-    extras = [EXTRAS[name] for name in ("serving", "data", "atari", "otel", "dev")]
+    extras = [EXTRAS[name] for name in ("serving", "data", "atari", "popgym", "otel", "dev")]
     declared = [*PROJECT["dependencies"], *itertools.chain(*extras)]
     assert lines((ROOT / "requirements.txt").read_text()) == declared
 

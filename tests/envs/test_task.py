@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Sequence
 from minigrid.envs import GoToDoorEnv, MemoryEnv
 from minigrid.wrappers import (
     DictObservationSpaceWrapper,
@@ -231,6 +231,12 @@ def test_combinations_of_actions_are_numbered(space, actions):
             r"must be different actions of MultiDiscrete.*received \(0, 1\)",
         ),
         (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size and be a Box"),
+        (functools.partial(Walk, Graph(Discrete(3), None)), {}, "be a Box .*received Graph"),
+        (
+            functools.partial(Walk, action_space=Graph(Discrete(3), None)),
+            {},
+            "must be Discrete, or a MultiDiscrete .*received Graph",
+        ),
         (Walk, {"actions": (0, 7)}, r"must be different actions of Discrete.*received \(0, 7\)"),
         (Walk, {"frames": 0}, "`frames` must be a positive integer; received 0"),
         (Walk, {"actions": (0, 0)}, r"must be different actions of .*; received \(0, 0\)"),
