@@ -77,6 +77,7 @@ class DQN:
         self.task = gymnasium_task(
             config.env,
             test_env=config.test_env or None,
+            curriculum=config.curriculum,
             success_return=config.success_return,
             max_steps=config.max_steps,
             frames=config.frames,

@@ -70,6 +70,17 @@ def test_saved_and_exported_policies_act_like_the_agent(trained, tmp_path):
     assert trained.predict(observations[0])[0] == actions[0]
 
 
+def test_curriculum_begins_with_the_easier_environment(tmp_path):
+    easier = {"curriculum": ("CartPole-v1",), "success_return": 1.0}  # every episode succeeds
+    options = {"runs": str(tmp_path), "jit_compile": False, **TOY, **easier}
+    agent = rrl_tf.DQN("CartPole-v0", **options).learn(48)
+    log = (tmp_path / "CartPole-v0-seed0" / "metrics.csv").read_text().splitlines()
+    rows = [dict(zip(log[0].split(","), row.split(","))) for row in log[1:]]
+    levels = [float(row["eval/level"]) for row in rows if row["eval/level"]]
+    assert levels[0] == 1 and agent.task.levels[-1].name == "CartPole-v0"
+    assert any(row["zero_shot/level"] == "2" for row in rows)
+
+
 def test_evaluation_plays_the_given_number_of_episodes(trained):
     found = trained.evaluate(episodes=3)
     assert 1 <= found["eval/return"] <= 12

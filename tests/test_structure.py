@@ -112,6 +112,6 @@ def test_episode_becomes_a_loss_without_returning_to_a_module():
     assert "rrl_tf.models.decision_transformer" in MODULES  # the sixth file
 
 
-@pytest.mark.parametrize("limit", [21_822])
+@pytest.mark.parametrize("limit", [21_900])
 def test_statements_are_at_most(limit):
     assert structure.count_statements(MODULES)["total"] <= limit

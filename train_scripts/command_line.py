@@ -27,7 +27,7 @@ GROUPS = {
     "agent": "network num_heads key_size num_rounds hidden_units hidden_activation bound_entities "
     "dtype target_period target_rate n_step discount select_at_t use_return_lower_bound burn_in "
     "unroll_length stored_state",
-    "environment": "env test_env environment loop num_envs",
+    "environment": "env test_env curriculum environment loop num_envs",
     "replay": "replay_capacity learning_starts priority_exponent positive_copies sequence_period "
     "priority_max_weight",
     "exploration": "epsilon_start epsilon_end epsilon_steps epsilon_exponent exploration",

@@ -9,6 +9,7 @@ python -m train_scripts.train_recurrent --preset doorkey-16x16
 python -m train_scripts.train_recurrent --preset comparison
 python -m train_scripts.train_recurrent --network relational-memory-entities --name entities
 python -m train_scripts.train_recurrent --env my_module:MyEnv-v0
+python -m train_scripts.train_recurrent --preset minigrid --env MiniGrid-Unlock-v0
 """
 
 from __future__ import annotations
@@ -83,6 +84,29 @@ DOORKEY = Config(
     epsilon_end=0.15,
     evaluate_every=5000,
 )
+KEY_CORRIDOR = dataclasses.replace(
+    MEMORY,
+    preset="key-corridor-s3r3",
+    environment="key_corridor",
+    sizes=(1, 2, 3),
+    network="lstm-long",
+    hidden_activation="leaky_relu",  # all units of a ReLU may be inactive in most views
+    unroll_length=24,
+    steps=500_000,
+    batch_size=8,
+    updates_per_step=0.0625,
+    learning_rate_updates=25_000,
+    learning_rate_hold=15_000,
+    discount=0.97,
+    # The key is not in view, so an observed return may be luck.
+    use_return_lower_bound=False,
+    replay_capacity=100_000,
+    epsilon_end=0.6,  # without exploration there are no rewards
+    epsilon_exponent=4.0,
+    epsilon_steps=50_000,
+    evaluate_every=20_000,  # an episode without success takes 270 steps
+    evaluation_episodes=100,
+)
 PRESETS = {
     "memory-s7": MEMORY,
     "memory-s17": MEMORY_S17,
@@ -123,28 +147,9 @@ PRESETS = {
         evaluate_every=10_000,
         log_every=2000,
     ),
-    "key-corridor-s3r3": dataclasses.replace(
-        MEMORY,
-        preset="key-corridor-s3r3",
-        environment="key_corridor",
-        sizes=(1, 2, 3),
-        network="lstm-long",
-        hidden_activation="leaky_relu",  # all units of a ReLU may be inactive in most views
-        unroll_length=24,
-        steps=500_000,
-        batch_size=8,
-        updates_per_step=0.0625,
-        learning_rate_updates=25_000,
-        learning_rate_hold=15_000,
-        discount=0.97,
-        # The key is not in view, so an observed return may be luck.
-        use_return_lower_bound=False,
-        replay_capacity=100_000,
-        epsilon_end=0.6,  # without exploration there are no rewards
-        epsilon_exponent=4.0,
-        epsilon_steps=50_000,
-        evaluate_every=20_000,  # an episode without success takes 270 steps
-        evaluation_episodes=100,
+    "key-corridor-s3r3": KEY_CORRIDOR,
+    "minigrid": dataclasses.replace(
+        KEY_CORRIDOR, preset="minigrid", environment="gymnasium", sizes=Config.sizes
     ),
     "gymnasium": Config(preset="gymnasium", environment="gymnasium"),
 }
@@ -158,6 +163,7 @@ ABOUT = {
     "doorkey-8x8": "DoorKey up to 8x8; evaluated on new layouts",
     "doorkey-16x16": "DoorKey up to 16x16",
     "key-corridor-s3r3": "MiniGrid-KeyCorridorS3R3, by a curriculum of rooms",
+    "minigrid": "settings for MiniGrid's hard environments; give --env",
     "gymnasium": "any environment; the default with --env",
 }
 

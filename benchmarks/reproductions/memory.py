@@ -5,6 +5,8 @@
 A variant is a task and an agent, such as `memory-s7-lstm-dense`.
 """
 
+import numpy as np
+
 from benchmarks.reproduction import (
     Reproduction,
     Training,
@@ -17,7 +19,8 @@ from benchmarks.reproduction import (
     spread,
 )
 from rrl_tf.agents import make_agent
-from rrl_tf.agents.evaluation import NOISE
+from rrl_tf.agents.evaluation import NOISE, evaluate
+from rrl_tf.envs import memory_task
 from rrl_tf.interpret.memory_checks import memory_ablations, swap_memories
 from train_scripts import train_recurrent
 
@@ -31,7 +34,7 @@ TASKS = {
     ),
     "memory-s17-random": (
         "MemoryS17Random",
-        "lstm-long-dense rmc-long-dense none-dense four-frames-dense",
+        "lstm-long-dense rmc-long-dense window-dense none-dense four-frames-dense",
         range(3),
     ),
     "doorkey-6x6": (
@@ -73,6 +76,7 @@ AGENTS = {
         "relational-memory-long-dense",
         ("--batch-size=64",),  # with 16 it solved half of S11 after 190,000 steps
     ),
+    "window-dense": ("window of 16 steps, dense encoder", "window-dense", DENSE),
     "none": ("no memory, relational encoder", "none", ()),
     "none-dense": ("no memory, dense encoder", "none-dense", DENSE),
     "four-frames": ("four frames, relational encoder", "none", FOUR_FRAMES),
@@ -100,6 +104,12 @@ SUMMARY = {
 """Dict from a task to the agent that the summary compares with agents without a memory."""
 ZERO_SHOT = ("zero_shot/level", "zero_shot/success", "zero_shot/last_success")
 """Columns of the log: the curriculum's next and last level before they are trained on."""
+
+LENGTHS = (17, 33, 65, 129)
+"""Sides of Memory's grid on which agents of MemoryS17Random play without further training."""
+STARTS = 60
+STEPS_PER_CELL = 20
+"""Time limit per cell of the side; the shortest solution from any start needs fewer than three."""
 
 CHANGED_MEMORY = {
     "unchanged": "trained",
@@ -140,7 +150,38 @@ def measure(run):
         swap = swap_memories(agent.greedy_policy(), task)
         if swap.decided.any():
             found["swapped"] = swap.summary()
+    if config.random_length:
+        found["lengths"] = play_lengths(agent.greedy_policy())
     return found
+
+
+def play_lengths(policy, lengths=LENGTHS, starts=STARTS):
+    """Return how a policy of MemoryS17Random plays longer hallways.
+
+    It plays size 17 as in training, with hallways of every length, and of each larger size the
+    longest hallway.
+
+    Args:
+        policy: recurrent policy of `evaluate`.
+        lengths: sides of the grid.
+        starts: number of starts of each size, a fixed random subset.
+
+    Returns:
+        One dict per size and probability `epsilon` of a random action, with the fractions of
+        episodes that succeed (`success`) and that reach the time limit (`unfinished`). All other
+        episodes end at the wrong object.
+    """
+    rows = []
+    for size in lengths:
+        limit = STEPS_PER_CELL * size
+        task = memory_task((size,), random_length=size == LENGTHS[0], max_steps=limit)
+        resets = task.evaluation_resets(at_most=starts)
+        for epsilon in (0.0, NOISE):
+            played = evaluate(policy, task.make_test_env, resets, epsilon)
+            late = float(np.mean((played.length == limit) & ~played.success))
+            success = float(played.success.mean())
+            rows.append({"size": size, "epsilon": epsilon, "success": success, "unfinished": late})
+    return rows
 
 
 def found(results):
@@ -215,6 +256,21 @@ def without_memory(results):
     return rows
 
 
+def length_table(results):
+    """Return the success of agents of MemoryS17Random on hallways longer than those of training."""
+    rows = []
+    for names, agents in found(results):
+        played = [agent["lengths"] for agent in agents if "lengths" in agent]
+        for size in LENGTHS if played else ():
+            of_size = [[each for each in own if each["size"] == size] for own in played]
+            row = {"agent": names["agent"], "size": size, "seeds": len(of_size)}
+            for place, title in enumerate(("greedy", f"ε = {NOISE}")):
+                row[f"success, {title}"] = percent([each[place] for each in of_size], "success")
+            row["time limit, greedy"] = percent([each[0] for each in of_size], "unfinished")
+            rows.append(row | {"guess": "50 %"})
+    return rows
+
+
 def optional(fractions, form=".1f"):
     """Format fractions as a percentage, an empty list as an empty cell."""
     return spread([100 * each for each in fractions], form, " %") if fractions else ""
@@ -234,6 +290,7 @@ REPRODUCTION = Reproduction(
         "summary": summary,
         "zero_shot": zero_shot,
         "without_memory": without_memory,
+        "lengths": length_table,
     },
     figures={
         task: curves(task) for task in TASKS if task not in ("memory-s7", "memory-s17-random")

@@ -65,6 +65,8 @@ class GymnasiumConfig:
     """Id of the environment, `Name-v0` or `module:Name-v0`."""
     test_env: str = ""
     """Id of the environment for evaluation, if it differs from `env`."""
+    curriculum: tuple[str, ...] | None = None
+    """Ids of easier environments to begin with, the easiest first; by default only `env`."""
     success_return: float | None = None
     """Minimum return of a success, if the environment does not report success; by default its
     registered threshold, and any reward in MiniGrid."""

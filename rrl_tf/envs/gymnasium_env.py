@@ -32,6 +32,7 @@ def gymnasium_task(
     env: str | Callable[..., gymnasium.Env],
     *,
     test_env: str | Callable[..., gymnasium.Env] | None = None,
+    curriculum: Sequence[str | Callable[..., gymnasium.Env]] | None = None,
     success_return: float | None = None,
     max_steps: int | None = None,
     frames: int = 1,
@@ -70,6 +71,8 @@ def gymnasium_task(
         env: id of a registered environment, such as `CartPole-v1` or `module:Name-v0`, which
             imports the module first; or a function `make(render_mode=None)` → environment.
         test_env: the evaluation environment in the same form; `None` uses `env`.
+        curriculum: easier environments in the same form, the easiest first; each is a level before
+            `env`. Their spaces must equal those of `env`.
         success_return: as in `Task`. `None` uses the registered reward threshold; in MiniGrid,
             every episode with a reward is then a success.
         max_steps: time limit of an episode in steps; `None` keeps the environment's own. If `env`
@@ -78,32 +81,42 @@ def gymnasium_task(
         actions: the environment's actions that the agent may choose, each once; all if empty.
 
     Returns:
-        A `Task` of one level.
+        A `Task` whose last level is `env`.
 
     Raises:
-        InvalidInput: if there is no such environment, a space is not supported, a number is out of
-            range, or `agent_code` or `unseen_code` is not a code of the observations.
+        InvalidInput: if there is no such environment, a space is not supported, levels differ in
+            their spaces, a number is out of range, or `agent_code` or `unseen_code` is not a code
+            of the observations.
 
     Example:
         >>> task = gymnasium_task("CartPole-v1")
         >>> task.success_return, task.preprocessor.shape
         (475.0, (4,))
+        >>> easier = [f"MiniGrid-DoorKey-{size}x{size}-v0" for size in (5, 6)]
+        >>> len(gymnasium_task("MiniGrid-Unlock-v0", curriculum=easier).levels)
+        3
     """
     max_steps = optional_positive_int("max_steps", max_steps)
-    make = functools.partial(_make, env, max_steps, frames, actions)
-    make_test = functools.partial(_make, test_env, max_steps, frames, actions)
-    example, level = make(), Level("", make, make_test if test_env else None)
+
+    def maker(env):
+        return functools.partial(_make, env, max_steps, frames, actions)
+
+    names = (*map(_name, curriculum), _name(env)) if curriculum else ("",)
+    makers = map(maker, (*(curriculum or ()), env))
+    tests = (*(None for _ in names[1:]), maker(test_env) if test_env else None)
+    levels = tuple(map(Level, names, makers, tests))
+    example = levels[-1].make_env()
     if success_return is None:
         registered = getattr(example.spec, "reward_threshold", None)
         success_return = _MINIGRID_SUCCESS if _is_minigrid(example) else registered
     name = _name(env)
     if _is_minigrid(example) and example.has_wrapper_attr("channels"):
-        return minigrid_task(name, [level], success_return=success_return, frames=frames)
+        return minigrid_task(name, levels, success_return=success_return, frames=frames)
     preprocessor = _preprocessor(example, frames)
     entities = optional_attribute(example, "entities")
     return Task(
         name=name,
-        levels=(level,),
+        levels=levels,
         preprocessor=preprocessor,
         success_return=success_return,
         entities=entities and _of_raw(entities, preprocessor.packing),

@@ -297,7 +297,7 @@ def minigrid_task(
             label when an object of the same kind and another colour comes into view.
         preprocessor: as in `Task`; `None` is the one-hot encoding.
     """
-    env = levels[0].make_env()
+    env = levels[-1].make_env()
     space: Any = env.observation_space
     channels = env.get_wrapper_attr("channels")
     newest = env.reset(seed=0)[0][..., -channels:]

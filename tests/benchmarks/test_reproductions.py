@@ -1,11 +1,13 @@
 """Measurements, data and options of single reproductions."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import tyro
 from code_blocks import ROOT
+from minigrid.core.constants import OBJECT_TO_IDX
 
 from benchmarks.reproduction import Results
 from benchmarks.reproductions import (
@@ -13,6 +15,7 @@ from benchmarks.reproductions import (
     faithfulness,
     memory,
     memory_ablations,
+    minigrid,
     mnist,
     offline,
     offline_ablations,
@@ -22,6 +25,7 @@ from benchmarks.reproductions import (
 from rrl_tf.data.mnist import Split
 from rrl_tf.data.sort_of_clevr import kinds_of
 from rrl_tf.data.sort_of_clevr import sample_sort_of_clevr as make_pictures
+from rrl_tf.envs import memory_task
 from rrl_tf.envs.minigrid_view import object_cells
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork
@@ -63,6 +67,97 @@ def named_fields(options):
 def test_summary_of_memory_tasks_names_trained_agents():
     assert memory.SUMMARY.keys() == memory.TASKS.keys()
     assert {f"{task}-{agent}" for task, agent in memory.SUMMARY.items()} <= {*memory.TRAININGS}
+
+
+class GoUp:
+    """Walks ahead and turns left before a wall: it ends at the upper object of every hallway."""
+
+    turn = 0
+
+    def initial_state(self, episodes):
+        return {}
+
+    def __call__(self, observation, state):
+        is_wall = observation[:, 3, 5, 0] == OBJECT_TO_IDX["wall"]
+        return np.where(is_wall, self.turn, 2), None
+
+    def next_state(self, memory, action, reward, over):
+        return {}
+
+
+class WalkAhead(GoUp):
+    """Never turns, so it reaches no object."""
+
+    turn = 2
+
+
+def test_longer_hallways_are_played_from_starts_of_each_size():
+    found = memory.play_lengths(GoUp(), lengths=(17, 19), starts=12)
+    for row in found:
+        task = memory_task((row["size"],), random_length=row["size"] == 17)
+        starts = [each["options"]["start"] for each in task.evaluation_resets(at_most=12)]
+        ends = {start.hallway_end for start in starts}
+        assert len(ends) > 1 if row["size"] == 17 else ends == {16}
+        if row["epsilon"] == 0:
+            assert row["success"] == np.mean([start.shown == start.upper for start in starts])
+            assert row["unfinished"] == 0
+    for row in memory.play_lengths(WalkAhead(), lengths=(19,), starts=2)[:1]:
+        assert (row["success"], row["unfinished"]) == (0, 1)
+
+
+def test_length_table_averages_seeds_of_the_agents_that_were_played(tmp_path):
+    results = Results(tmp_path)
+    for seed, success in enumerate((0.5, 1.0)):
+        rows = [
+            {"size": size, "epsilon": epsilon, "success": success, "unfinished": 0.25}
+            for size in memory.LENGTHS
+            for epsilon in (0.0, 0.05)
+        ]
+        name = f"memory-s17-random-window-dense-seed{seed}"
+        results.keep(name, {"lengths": rows}, [], ())
+    results.keep("memory-s17-random-none-dense-seed0", {}, [], ())
+    rows = memory.length_table(Results(tmp_path))
+    assert [row["size"] for row in rows] == [17, 33, 65, 129]
+    assert rows[-1]["success, greedy"] == "75.0 % (50.0 to 100.0)" and rows[-1]["seeds"] == 2
+
+
+@pytest.mark.parametrize("name", minigrid.TASKS)
+def test_minigrid_trainings_differ_in_environment_and_length_alone(name):
+    preset = train_recurrent.PRESETS["minigrid"]
+    options = minigrid.TRAININGS[name].options
+    lengths = {"steps", "learning_rate_updates", "learning_rate_hold", "evaluate_every"}
+    assert changed_fields(preset, options) <= {"env", "curriculum", *lengths}
+    config = tyro.cli(type(preset), default=preset, args=list(options))
+    assert config.learning_rate_updates == config.steps * config.updates_per_step
+    task = train_recurrent.make_task(config)  # the levels have equal spaces
+    *easier, last = [level.name for level in task.levels]
+    assert tuple(easier) == (config.curriculum or ()) and last in ("", config.env)
+
+
+def test_minigrid_runs_are_measured_and_shown(tmp_path, monkeypatch):
+    class Finished(memory.Training):
+        def run(self, runs, name, seed, threads):
+            log = "step,time/cpu_minutes,eval/success\n800,30,0.5\n"
+            (runs / name).mkdir(parents=True)
+            (runs / name / "metrics.csv").write_text(log)
+            (runs / name / "evaluation.json").write_text('{"step": 800, "eval/success": 0.5}')
+            config = {"environment": "gymnasium", "env": "MiniGrid-GoToDoor-5x5-v0"}
+            (runs / name / "config.json").write_text(json.dumps(config))
+            task = train_recurrent.make_task(train_recurrent.Config(**config))
+            network = train_recurrent.make_network(train_recurrent.Config(**config), task)
+            network.build({"observation": (None, *task.preprocessor.shape)})
+            (runs / name / "checkpoints" / "800").mkdir(parents=True)
+            network.save(runs / name / "checkpoints" / "800" / "model.keras")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(minigrid, "EPISODES", 2)
+    run = Finished("GoToDoor-5x5", "train_recurrent", "minigrid")
+    page = dataclasses.replace(minigrid.REPRODUCTION, trainings={"GoToDoor-5x5": run})
+    page.main(page.config_class(seeds=(0,)))
+    rows = {row["environment"]: row for row in minigrid.table(page.results)}
+    assert rows["GoToDoor-5x5"]["greedy success"] in ("0.0 %", "50.0 %", "100.0 %")
+    assert rows["GoToDoor-5x5"]["CPU hours"] == "0.50" and rows["GoToDoor-5x5"]["steps"] == "800"
+    assert rows["Unlock"]["greedy success"] == "" and rows["KeyCorridorS4R3"]["target"] == "95 %"
 
 
 def test_memory_ablations_differ_in_the_named_fields_alone():

@@ -424,6 +424,13 @@ def test_levels_share_their_spaces():
         gymnasium_task("CartPole-v1", test_env="MountainCar-v0")
     with pytest.raises(ValueError, match="cannot make the environment 'CartPole-v99'"):
         gymnasium_task("CartPole-v1", test_env="CartPole-v99")
+    found = (
+        r"DoorKey-5x5-v0: \(7, 7, 4\), Discrete\(7\); MiniGrid-KeyCorridorS3R1-v0: \(7, 7, 5\), "
+    )
+    with pytest.raises(ValueError, match=found):
+        gymnasium_task("MiniGrid-KeyCorridorS3R1-v0", curriculum=["MiniGrid-DoorKey-5x5-v0"])
+    with pytest.raises(ValueError, match=r"share their spaces .*CartPole-v1"):
+        gymnasium_task("MiniGrid-DoorKey-5x5-v0", curriculum=["CartPole-v1"])
     with pytest.raises(ValueError, match="at least one level; received none"):
         Task("empty", (), preprocessor)
     with pytest.raises(ValueError, match=r"`action_names` .* must be 2 names"):
@@ -431,6 +438,22 @@ def test_levels_share_their_spaces():
     with pytest.raises(ValueError, match="must be Discrete and start at 0"):
         make = functools.partial(Walk, action_space=Discrete(2, start=1))
         Task("start", (Level("", make),), as_float(Box(-1, 1, (3,))))
+
+
+def test_a_curriculum_ends_with_the_environment_itself():
+    easier = ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-DoorKey-6x6-v0"]
+    task = gymnasium_task(
+        "MiniGrid-Unlock-v0", test_env="MiniGrid-DoorKey-8x8-v0", curriculum=easier, frames=2
+    )
+    assert task.name == "MiniGrid-Unlock-v0"
+    assert [level.name for level in task.levels] == [*easier, "MiniGrid-Unlock-v0"]
+    ids = [task.make_env(level).spec.id for level in range(3)]
+    assert ids == [*easier, "MiniGrid-Unlock-v0"]
+    tested = [task.make_test_env(level).spec.id for level in range(3)]
+    assert tested == [*easier, "MiniGrid-DoorKey-8x8-v0"]
+    assert task.preprocessor.shape == (7, 7, 48)  # two frames
+    [level] = gymnasium_task("MiniGrid-Unlock-v0", curriculum=()).levels
+    assert level.name == ""
 
 
 def test_the_preprocessor_fits_the_observations():

@@ -106,6 +106,19 @@ def test_option_of_another_environment_is_rejected(config, changes, message):
         train_recurrent.make_task(dataclasses.replace(config, **changes))
 
 
+def test_minigrid_preset_has_the_settings_of_key_corridor():
+    presets = [dataclasses.asdict(train_recurrent.PRESETS["minigrid"])]
+    presets.append(dataclasses.asdict(train_recurrent.PRESETS["key-corridor-s3r3"]))
+    different = {name for name, value in presets[0].items() if presets[1][name] != value}
+    assert different == {"preset", "environment", "sizes"}
+    config = dataclasses.replace(
+        train_recurrent.PRESETS["minigrid"],
+        env="MiniGrid-KeyCorridorS3R2-v0",
+        curriculum=("MiniGrid-KeyCorridorS3R1-v0",),
+    )
+    assert len(train_recurrent.make_task(config).levels) == 2
+
+
 @pytest.mark.parametrize("name", ["nope", "doorkey-6x6"])
 def test_unknown_network_is_rejected(name):
     config = dataclasses.replace(DOORKEY, network=name)
