@@ -220,15 +220,20 @@ def finish(run: training.FitRun, questions: tuple[np.ndarray, np.ndarray]) -> No
     sequences, answers = questions
     right = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1) == answers
     floors = data.nth_farthest_floors(config.num_vectors, config.dimension)
-    first = config.dimension + config.num_vectors * (1 if config.order == "paper" else 2)
-    ranks = sequences[:, 0, first : first + config.num_vectors].argmax(-1)
+    labels, n, m = question_parts(config, sequences)
+    position = (labels == m[:, None]).argmax(-1)
+    needs_distances = n != (config.num_vectors - 1 if config.order == "paper" else 0)
+
+    def accuracies(groups, selected=True):
+        chosen = [right[selected & (groups == i)] for i in range(config.num_vectors)]
+        return [float(each.mean()) if len(each) else None for each in chosen]
+
     summary = {
         "parameters": model.count_params(),
         "eval/accuracy": float(right.mean()),
-        "eval/accuracy_of_n": [
-            float(right[ranks == n].mean()) if (ranks == n).any() else None
-            for n in range(config.num_vectors)
-        ],
+        "eval/accuracy_of_n": accuracies(n),
+        # by the number of vectors before vector m, without the questions whose answer is m
+        "eval/accuracy_of_position": accuracies(position, needs_distances),
         "floors": floors,
         "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
     }
@@ -278,12 +283,20 @@ def attention_figures(model: keras.Model, config: Config) -> dict[str, Figure]:
     return {"attention": figure}
 
 
+def question_parts(
+    config: Config, sequences: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return labels `(..., T)` and the n and m of questions `(..., T, F)` as integers `(...)`."""
+    labels, first, second = np.split(sequences[..., config.dimension :], 3, axis=-1)
+    n, m = (first, second) if config.order == "paper" else (second, first)
+    return labels.argmax(-1), n[..., 0, :].argmax(-1), m[..., 0, :].argmax(-1)
+
+
 def vector_names(config: Config, sequence: np.ndarray, answer: int) -> list[str]:
     """Return the label of every vector of a question, with marks for m and the answer."""
-    labels, first, second = np.split(sequence[:, config.dimension :], 3, axis=-1)  # each (T, T)
-    m = (second if config.order == "paper" else first)[0].argmax()
+    labels, _, m = question_parts(config, sequence)
     names = []
-    for label in labels.argmax(-1):
+    for label in labels:
         roles = [role for role, which in (("m", m), ("answer", answer)) if label == which]
         names.append(" = ".join([f"vector {label}", *roles]))
     return names

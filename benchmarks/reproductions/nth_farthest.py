@@ -16,7 +16,11 @@ from benchmarks.reproduction import (
 )
 
 SCRIPT = "train_nth_farthest"
-TASKS = {"fast": "4 vectors of 4 numbers", "five": "5 vectors of 4 numbers"}
+TASKS = {
+    "fast": "4 vectors of 4 numbers",
+    "five": "5 vectors of 4 numbers",
+    "paper": "8 vectors of 16 numbers",
+}
 CORES = {"": "Relational Memory Core", "-lstm": "LSTM", "-transformer": "causal transformer"}
 RATE = "--learning-rate=4e-3"
 # Four vectors of four components: the farthest one, then one of the two farthest
@@ -56,7 +60,8 @@ def table(results):
     rows, accuracy = [], "accuracy on 20,000 new questions"
     for task, task_label in TASKS.items():
         for core, label in CORES.items():
-            found = results.of(f"{task}{core}")
+            if not (found := results.of(f"{task}{core}")):
+                continue
             rows.append(
                 {
                     "task": task_label,
@@ -80,9 +85,10 @@ def ranks(results):
     rows = []
     for task, task_label in TASKS.items():
         for core, label in CORES.items():
-            found = [each["eval/accuracy_of_n"] for each in results.of(f"{task}{core}")]
-            means = {f"n = {n}": f"{100 * v:.1f} %" for n, v in enumerate(np.mean(found, axis=0))}
-            rows.append({"task": task_label, "model": label, **means})
+            if found := [each["eval/accuracy_of_n"] for each in results.of(f"{task}{core}")]:
+                means = enumerate(np.mean(found, axis=0))
+                means = {f"n = {n}": f"{100 * accuracy:.1f} %" for n, accuracy in means}
+                rows.append({"task": task_label, "model": label, **means})
     return rows
 
 

@@ -216,9 +216,9 @@ MEMORY_SEQUENCE_CLASSIFIER: dict[str, Architecture] = {
         "eight",
         "8 vectors of 16 numbers on a CPU",
         memory={"mem_slots": 8, "head_size": 16, "num_heads": 4, "key_size": 32},
-        lstm_units=137,
-        transformer={"width": 54, "num_blocks": 3, "num_heads": 3},
-        hidden_units=(128, 128),
+        lstm_units=166,
+        transformer={"width": 66, "num_blocks": 3, "num_heads": 3},
+        hidden_units=(256, 256, 256),
     ),
     **_sequence_classifiers(
         "paper",

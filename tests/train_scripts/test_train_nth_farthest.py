@@ -51,6 +51,10 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, network)
     assert summary["eval/accuracy"] == pytest.approx(right.mean(), abs=1e-6)
     assert summary["eval/accuracy"] == pytest.approx(float(rows[-1]["eval/accuracy"]), abs=1e-4)
     assert len(summary["eval/accuracy_of_n"]) == 3
+    for row, accuracy in enumerate(summary["eval/accuracy_of_position"]):
+        # a row is a vector (2), its label (3), n (3) and m (3); with n = 2 the answer is m
+        of_row = (sequences[:, row, 2:5] == sequences[:, row, 8:]).all(-1)
+        assert accuracy == pytest.approx(right[of_row & (sequences[:, 0, 7] == 0)].mean())
     assert (folder.figures / "attention.png").exists() == (network != "fast-lstm")
     exported = load_policy(folder.export)
     np.testing.assert_array_equal(exported.classify(sequences) == answers, right)
