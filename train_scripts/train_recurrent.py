@@ -189,7 +189,7 @@ def make_task(config: Config) -> rrl_tf.envs.Task:
     """
     if bool(config.env) != (config.environment == "gymnasium"):
         raise InvalidInput(
-            "--preset gymnasium needs --env and an id such as CartPole-v1; received "
+            "the presets gymnasium and minigrid need --env, such as CartPole-v1; received "
             f"env {config.env!r} and environment {config.environment!r}"
         )
     make = getattr(rrl_tf.envs, f"{config.environment}_task")
