@@ -94,8 +94,8 @@ def test_run_on_any_gymnasium_environment(network, tmp_path):
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        (GYMNASIUM, {}, "presets gymnasium and minigrid need --env .* received env ''"),
-        (DOORKEY, {"env": "CartPole-v1"}, "need --env .*'CartPole-v1' and .*'doorkey'"),
+        (GYMNASIUM, {}, "presets gymnasium and minigrid need --env.* received env ''"),
+        (DOORKEY, {"env": "CartPole-v1"}, "need --env.*'CartPole-v1' and .*'doorkey'"),
         (GYMNASIUM, {"env": "CartPole-v1", "held_out": True}, "gymnasium has no held_out"),
         (GYMNASIUM, {"env": "CartPole-v1", "sizes": (5,)}, r"no sizes; received \(5,\)"),
         (DOORKEY, {"actions": (0, 1)}, r"doorkey has no actions; received \(0, 1\)"),
