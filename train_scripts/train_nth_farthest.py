@@ -95,10 +95,10 @@ PAPER = dataclasses.replace(
     stage_passed=0.65,
     stage_rows=25,
     network="eight",
-    learning_rate=3e-3,
+    learning_rate=2e-3,
     jit_compile=False,  # XLA is slower on a CPU at these sizes
     batch_size=128,
-    steps=60_000,
+    steps=90_000,
     checkpoint_every=1000,
 )
 PRESETS = {
