@@ -1,4 +1,4 @@
-"""What a reader of the documentation has at hand: a server, and what the pages talk about."""
+"""Fixtures for the code in the documentation: a server, input data and short trainings."""
 
 import contextlib
 import dataclasses
@@ -96,7 +96,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def addresses(models):
-    """The address that the pages use → that of a server of these models."""
+    """Map each address in the pages to the address of a server of these models."""
     config = models / "models.config"
     entries = [
         f'config {{ name: "{name}" base_path: "{models / name}" model_platform: "tensorflow" }}'
@@ -112,7 +112,7 @@ def addresses(models):
 
 
 class Walker(gymnasium.Env):
-    """Has the spaces of Walker2d, and no walker."""
+    """An environment with the spaces of Walker2d but without its physics."""
 
     observation_space = Box(-np.inf, np.inf, (17,))
     action_space = Box(-1, 1, (6,))
@@ -129,7 +129,7 @@ class Walker(gymnasium.Env):
 
 @pytest.fixture
 def open_clients(monkeypatch):
-    """Closes the clients that the pages leave open."""
+    """Close the clients that the pages leave open."""
     with contextlib.ExitStack() as clients:
         monkeypatch.setattr(
             client,
@@ -140,8 +140,8 @@ def open_clients(monkeypatch):
 
 
 @pytest.fixture
-def at_hand(tmp_path, open_clients):
-    """What a page's blocks talk about and do not make: page → name → value."""
+def page_values(tmp_path, open_clients):
+    """Map page -> name -> value for the names that the page's blocks use but do not define."""
     for name in ("ca.pem", "me.pem", "me.key", "server.pem", "server.key"):
         (tmp_path / name).write_text("")
     rng = np.random.default_rng(0)
@@ -153,17 +153,18 @@ def at_hand(tmp_path, open_clients):
 
 
 @pytest.fixture
-def elsewhere(tmp_path, monkeypatch, models):
-    """The current folder: an empty one, from which modules can be imported."""
+def working_directory(tmp_path, monkeypatch, models):
+    """A new current folder with an exported policy; modules can be imported from it."""
     modules, environments = set(sys.modules), set(gymnasium.registry)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # programs are started as from the repository
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # started programs import the repository
     (tmp_path / "runs" / "doorkey" / "demo").mkdir(parents=True)
     (tmp_path / "runs" / "doorkey" / "demo" / "export").symlink_to(models / "doorkey")
     yield tmp_path
     for name in set(gymnasium.registry) - environments:
-        # A package registers its own once, as it is imported: they stay, as it does.
+        # ale_py registers its environments on import and stays imported, so its
+        # environments must stay registered.
         if "ale_py" not in str(gymnasium.registry[name].entry_point):
             del gymnasium.registry[name]
     for name in set(sys.modules) - modules:
@@ -173,7 +174,7 @@ def elsewhere(tmp_path, monkeypatch, models):
 
 @pytest.fixture
 def short_training(monkeypatch):
-    """Trainings in Python with the numbers of `TOY`, films of a few frames."""
+    """Trainings in Python use the numbers of `TOY`, and films have at most 3 frames."""
     train = agents_train.train_double_dqn
 
     @functools.wraps(train)
@@ -181,8 +182,8 @@ def short_training(monkeypatch):
         numbers = TOY
         if isinstance(config, RecurrentDoubleDQNConfig):
             numbers = {name: each for name, each in TOY.items() if name != "jit_compile"}
-            numbers |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
-            numbers |= {"burn_in": 1, "unroll_length": 2, "n_step": 1}  # each step is traced
+            numbers |= {"batch_size": 2, "learning_starts": 96}  # replay samples whole sequences
+            numbers |= {"burn_in": 1, "unroll_length": 2, "n_step": 1}  # each time step is traced
         return train(task, network, dataclasses.replace(config, **numbers), **options)
 
     monkeypatch.setattr(agents_train, "train_double_dqn", short)
@@ -190,8 +191,8 @@ def short_training(monkeypatch):
 
 
 @pytest.fixture
-def served_here(monkeypatch):
-    """`served` without a process of its own, which takes seconds to begin."""
+def serve_in_process(monkeypatch):
+    """`served` in this process, because a separate process takes seconds to start."""
 
     @contextlib.contextmanager
     def here(export_folder, name):
@@ -204,13 +205,13 @@ def served_here(monkeypatch):
     monkeypatch.setattr(local, "served", here)
 
 
-class Read(BaseException):
-    """A program has read its options, and would begin."""
+class OptionsParsed(BaseException):
+    """Raised when a program has parsed its options, so that it does not start its work."""
 
 
 @pytest.fixture
 def read_options(monkeypatch, capsys):
-    """Function of a module and arguments: the module's own parser reads them, and no more."""
+    """Function of a module and arguments that only runs the module's own argument parser."""
     import argparse
 
     import tyro
@@ -218,13 +219,13 @@ def read_options(monkeypatch, capsys):
     parse_args, cli = argparse.ArgumentParser.parse_args, tyro.cli
 
     def parse_args_only(*args, **kwargs):
-        raise Read(parse_args(*args, **kwargs))
+        raise OptionsParsed(parse_args(*args, **kwargs))
 
     def cli_only(*args, **kwargs):
         outcome = cli(*args, **kwargs)
         if kwargs.get("return_unknown_args") and outcome[1]:
-            return outcome  # the program goes on, and tells what it does not know
-        raise Read(outcome)
+            return outcome  # the program continues and reports the unknown options
+        raise OptionsParsed(outcome)
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args_only)
     monkeypatch.setattr(tyro, "cli", cli_only)
@@ -232,14 +233,14 @@ def read_options(monkeypatch, capsys):
     def read(module, arguments):
         monkeypatch.setattr(sys, "argv", [module, *arguments])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # that it was imported before
-            with pytest.raises((Read, SystemExit)) as raised:
+            warnings.simplefilter("ignore", RuntimeWarning)  # the module may already be imported
+            with pytest.raises((OptionsParsed, SystemExit)) as raised:
                 runpy.run_module(module, run_name="__main__", alter_sys=True)
         said = capsys.readouterr().err
-        for package in ("torch", "jax"):  # not among those that are tested
+        for package in ("torch", "jax"):  # optional backends, may be missing
             wanted = re.search(rf"pip install ('\.\[[\w,]*)?\b{package}\b", said)
             if wanted and importlib.util.find_spec(package) is None:
                 pytest.skip(said)
-        assert raised.type is Read or raised.value.code in (0, None), said
+        assert raised.type is OptionsParsed or raised.value.code in (0, None), said
 
     return read

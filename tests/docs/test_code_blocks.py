@@ -1,8 +1,9 @@
-"""Whatever code the documentation shows runs: Python in its page's order, commands as far as told.
+"""The code in the documentation runs.
 
-The fast tests run every block of Python, with short trainings, ask a server whatever a page asks
-with curl, and let the programs themselves read the options of every command. The slow ones run the
-training commands with toy numbers.
+The fast tests run all Python blocks of a page in order, with short trainings. They send the
+requests of the curl commands to a server and parse the options of every command with the
+program's own parser. The slow tests run the Python blocks with servers in separate processes.
+`test_training_commands.py` runs the training commands.
 """
 
 import ast
@@ -22,10 +23,10 @@ import sys
 import pytest
 from code_blocks import FENCE, PAGES, ROOT, Command, blocks, commands
 
-# ResourceWarning: h5py's and Minari's own
+# h5py and Minari raise ResourceWarning.
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-# Configuration of other programs, and what a reader is not to type in.
+# Configuration of other programs, and text that is not input.
 NO_CODE = {"text", "nginx", "bibtex"}
 INLINE = re.compile(r"`((?:\w+=\S+ )*(?:(?:\.venv/bin/)?python -m|rrl-\w+|make|pip)\s[^`]+)`")
 ASSIGNMENT = re.compile(r"\w+=")
@@ -34,9 +35,9 @@ REVISION = re.compile(r"\b[aA]t revision ([0-9a-f]{7,40})\b")
 
 
 def shown_commands():
-    """Every command of a `sh` block, and those that a sentence names.
+    """Yield every command of the `sh` blocks and of inline code.
 
-    A benchmark that the page gives with the revision that measured it is not among them.
+    Benchmarks of older revisions are left out: this revision may lack them.
     """
     for page in PAGES:
         for block in blocks(page):
@@ -95,21 +96,23 @@ each_page = pytest.mark.parametrize(
 
 
 @each_page
-def test_python_blocks_run(page, addresses, at_hand, short_training, served_here, elsewhere):
-    run_page(page, addresses, at_hand, elsewhere)
+def test_python_blocks_run(
+    page, addresses, page_values, short_training, serve_in_process, working_directory
+):
+    run_page(page, addresses, page_values, working_directory)
 
 
 @pytest.mark.slow
 @each_page
 def test_python_blocks_run_with_their_own_servers(
-    page, addresses, at_hand, short_training, elsewhere
+    page, addresses, page_values, short_training, working_directory
 ):
-    run_page(page, addresses, at_hand, elsewhere)
+    run_page(page, addresses, page_values, working_directory)
 
 
-def run_page(page, addresses, at_hand, folder):
-    """Runs the page's blocks one after the other, as a reader does who types them in."""
-    namespace = {"__name__": "__main__", **at_hand.get(page.name, {})}
+def run_page(page, addresses, page_values, folder):
+    """Run the page's Python blocks in order, in one namespace."""
+    namespace = {"__name__": "__main__", **page_values.get(page.name, {})}
     for block in blocks(page):
         if block.language == "python" and block.file:
             run_file(block, folder)
@@ -118,7 +121,7 @@ def run_page(page, addresses, at_hand, folder):
 
 
 def run_file(block, folder):
-    """Writes a file where the page's other blocks find it; a script is run, a module imported."""
+    """Write a block to its file in `folder`; run it if it is a script, otherwise import it."""
     (folder / block.file).write_text(block.text)
     importlib.invalidate_caches()
     if "__main__" in block.text:
@@ -128,7 +131,7 @@ def run_file(block, folder):
 
 
 def run_python(block, text, namespace):
-    """Runs a block where its names live; a traceback shows the page and its line."""
+    """Run a block in `namespace`; tracebacks show the page and the line."""
     text = "\n" * (block.line - 1) + text
     code = compile(text, block.page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     outcome = eval(code, namespace)
@@ -143,14 +146,14 @@ def with_addresses(text, addresses):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
-def test_commands_are_parsed(command, read_options, elsewhere):
+def test_commands_are_parsed(command, read_options, working_directory):
     for program, *arguments in command.programs:
         understood = PROGRAMS.get(program)
         assert understood, f"nobody here knows {program!r}"
         understood(arguments, read_options)
 
 
-def python_understands(arguments, read_options):
+def check_python(arguments, read_options):
     kind, *rest = arguments
     if kind.endswith(".py"):
         assert any(block.file == kind for page in PAGES for block in blocks(page)) and not rest
@@ -165,11 +168,11 @@ def python_understands(arguments, read_options):
         read_options(what, options)
 
 
-def make_understands(arguments, read_options):
+def check_make(arguments, read_options):
     subprocess.run(["make", "--dry-run", *arguments], cwd=ROOT, check=True, capture_output=True)
 
 
-def pip_understands(arguments, read_options):
+def check_pip(arguments, read_options):
     import tomllib
 
     from packaging.requirements import Requirement
@@ -185,7 +188,7 @@ def pip_understands(arguments, read_options):
             Requirement(what)
 
 
-def console_understands(name, arguments, read_options):
+def check_console(name, arguments, read_options):
     import tomllib
 
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -195,14 +198,14 @@ def console_understands(name, arguments, read_options):
 
 
 PROGRAMS = {
-    ".venv/bin/python": python_understands,
-    "python": python_understands,
-    "make": make_understands,
-    "pip": pip_understands,
-    ".venv/bin/pip": pip_understands,
-    "curl": lambda arguments, read_options: None,  # see below
+    ".venv/bin/python": check_python,
+    "python": check_python,
+    "make": check_make,
+    "pip": check_pip,
+    ".venv/bin/pip": check_pip,
+    "curl": lambda arguments, read_options: None,  # test_curl_commands_get_json runs it
     **{
-        name: functools.partial(console_understands, name)
+        name: functools.partial(check_console, name)
         for name in ("rrl-train", "rrl-interpret", "rrl-serve", "rrl-bench", "rrl-export")
     },
 }
@@ -249,7 +252,7 @@ def test_names_and_options_exist(page):
 
 @functools.cache
 def known_options():
-    """What our programs may be told, with underscores: fields of configurations, and flags."""
+    """Return the options of our programs, with underscores: configuration fields and flags."""
     from serving.server import flags
 
     names = {"help"}

@@ -1,4 +1,4 @@
-"""Every example in a docstring runs as it stands, with the names of its module at hand."""
+"""The examples in docstrings run in the namespace of their module."""
 
 import doctest
 import importlib
@@ -14,7 +14,7 @@ SLOW = {
     "rrl_tf.agents.loop",
     "rrl_tf.agents.train",
 }
-"""Whose examples train; of these the tests of the modules themselves train as much."""
+"""Modules whose examples train. Their own tests train too, so the fast tests skip the examples."""
 
 
 def _modules():

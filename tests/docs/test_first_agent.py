@@ -19,7 +19,10 @@ PROGRAMS = {"rrl-serve": "serving.server", "rrl-train": "train_scripts"}
 
 
 class Newcomer:
-    """Does what a page says, in a folder; keeps what `python` and `curl` answered."""
+    """Runs the code of a page in a folder.
+
+    `answers` has the outputs of `python` and `curl`, `pages` the HTML of the playground.
+    """
 
     def __init__(self, folder):
         self._folder, self._server, self.answers, self.pages = folder, None, [], []
@@ -47,7 +50,7 @@ class Newcomer:
         elif program == "curl":
             self.answers.append(json.loads(self._run("curl", "--silent", "--fail", *words)))
         else:
-            assert (program, words[0]) == ("pip", "install")  # `make package` does that
+            assert (program, words[0]) == ("pip", "install")  # `make package` tests it
 
     def _run(self, *command):
         return subprocess.run(
@@ -75,7 +78,7 @@ class Newcomer:
             self._server.wait(60)
 
 
-def test_a_newcomer_comes_to_a_served_policy_of_their_own(tmp_path):
+def test_tutorial_trains_and_serves_a_policy(tmp_path):
     newcomer = Newcomer(tmp_path)
     try:
         newcomer.read(PAGE)

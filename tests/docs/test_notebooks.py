@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, and what their sentences say of the numbers is so."""
+"""The notebooks run from top to bottom, and their text agrees with the computed numbers."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from code_blocks import ROOT
 from nbclient import NotebookClient
 
-# RuntimeWarning, ResourceWarning: of the kernel's client
+# The client of the kernel raises RuntimeWarning and ResourceWarning.
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore")]
 
 BOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -15,7 +15,7 @@ BOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 @pytest.fixture
 def printed(tmp_path, monkeypatch):
-    """Function of a notebook's name: runs it, and gives what it printed."""
+    """Function that runs the notebook of a given name and returns its printed text."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def run(name):

@@ -1,4 +1,4 @@
-"""The documentation as a site: it is built without a warning, and every public name is in it."""
+"""The documentation site builds without warnings and contains every public name."""
 
 import html
 import importlib.util
@@ -46,7 +46,7 @@ def test_every_public_name_is_in_the_reference(site):
 
 
 def test_every_image_is_shown(site):
-    """Those out of docs were their description after an exclamation mark."""
+    """The site once showed `!` and the alt text for images outside `docs`."""
     pages = [html.unescape(file.read_text()) for file in site.rglob("*.html")]
     written = {file: file.read_text() for file in (ROOT / "docs").rglob("*.md")}
     described = {alt for text in written.values() for alt in re.findall(r"!\[([^\]]+)\]\(", text)}

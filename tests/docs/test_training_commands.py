@@ -1,4 +1,4 @@
-"""Every training command of the documentation runs, with toy numbers; what it exports is served."""
+"""Every training command of the documentation runs with toy numbers, and its export is served."""
 
 import gzip
 import struct
@@ -39,13 +39,13 @@ TOY = {
     "--context-length=4 --held-out=0.3 --warmup-steps=1",
     "collect_dataset": "--episodes=4",
 }
-# Instead of 2,000 episodes of an agent that is trained first.
+# Replaces the 2,000 episodes of the pages, which need a trained agent.
 RECORDED = ("--data", "minari:runs/datasets/rrl/doorkey-5x5/random-v0")
 NEEDS_DATA = ("tfds:", "minari:mujoco", "minari:FOLDER", "policies")
 
 
 def training(page):
-    """A page's commands that train or serve, in their order, with toy numbers."""
+    """Yield a page's commands that train or serve, in order, with toy numbers."""
     for block in blocks(page):
         for command in commands(block) if block.language == "sh" else ():
             _, *words = command.programs[0]
@@ -53,7 +53,7 @@ def training(page):
             if any(each.startswith(NEEDS_DATA) for each in words):
                 continue
             if script in TOY and "--help" not in words:
-                own = {"--data", "pendulum", "cartpole"}  # data of a command's own
+                own = {"--data", "pendulum", "cartpole"}  # these choose the data
                 recorded = script == "train_decision_transformer" and not own & {*words}
                 yield command, [*words, *TOY[script].split(), *(RECORDED if recorded else ())]
             elif script == "serving.server":
@@ -63,21 +63,21 @@ def training(page):
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(training(page))], ids=lambda page: page.name
 )
-def test_training_commands_run_and_their_exports_are_served(page, elsewhere):
-    reader_has(elsewhere)
+def test_training_commands_run_and_their_exports_are_served(page, working_directory):
+    write_inputs(working_directory)
     for block in blocks(page):
         if block.file:
-            (elsewhere / block.file).write_text(block.text)
+            (working_directory / block.file).write_text(block.text)
     for command, words in training(page):
         print(command, *words, flush=True)
         if "serving.server" in words:
-            is_served(words, elsewhere)
+            check_served(words, working_directory)
         else:
             subprocess.run([sys.executable, *words], check=True)
 
 
-def reader_has(folder):
-    """What the commands take for granted: texts, digits, recorded play."""
+def write_inputs(folder):
+    """Create the input files of the commands: a text, digits and recorded episodes."""
     (folder / "FILE").write_text("to be or not to be, " * 20_000)
     play = ["-m", "train_scripts.collect_dataset", "--policies=random", "--episodes=4"]
     subprocess.run([sys.executable, *play], check=True)
@@ -94,8 +94,8 @@ def reader_has(folder):
                 file.write(header + array.tobytes())
 
 
-def is_served(words, folder):
-    """Starts a server as the page says, on other ports, and waits until its models answer."""
+def check_served(words, folder):
+    """Start the server of a page on other ports, and wait until its models are ready."""
     grpc_port, rest_port = free_ports(2)
     shown = {"$PWD": folder, "=8500": f"={grpc_port}", "=8501": f"={rest_port}"}
     for name, real in shown.items():

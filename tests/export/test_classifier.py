@@ -1,4 +1,4 @@
-"""Exported classifiers answer for raw images as the model does."""
+"""Exported classifiers return the model's outputs for raw images."""
 
 import json
 

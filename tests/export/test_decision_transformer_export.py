@@ -53,7 +53,7 @@ def discrete():
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Function of `continuous` or `discrete`: its results and the folder of the export."""
+    """Function that returns the results of `continuous` or `discrete` and the export folder."""
 
     @functools.cache
     def export(make):
@@ -113,7 +113,7 @@ def test_discrete_actions_have_probabilities(exported):
 
 
 def test_the_default_target_is_the_best_return(tmp_path):
-    """A dense policy of whole returns: rewards are not subtracted."""
+    """With `condition="return"`, rewards are not subtracted from the target."""
     _, scaling, observations = continuous()
     scaling = dataclasses.replace(scaling, condition="return", target_return=70.0)
     model = BehaviorCloning(5, 3, (8,), return_conditioned=True, distribution="censored_normal")

@@ -20,7 +20,7 @@ from rrl_tf._atomic_dir import restore_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import convert_policy, export_policy, load_policy
 
-# TensorFlow says that its interpreter moves to LiteRT.
+# TensorFlow warns that its interpreter moves to LiteRT.
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 RAW = np.linspace(-1, 1, 12, dtype="float32").reshape(3, 4)
@@ -42,7 +42,7 @@ def policy(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unsupported(tmp_path_factory):
-    """A policy with an operation that neither format has."""
+    """A policy with an operation that neither format supports."""
     return make_policy(tmp_path_factory.mktemp("unsupported"), tf.math.bessel_i0e)
 
 
@@ -96,7 +96,7 @@ def test_only_overwrite_replaces_a_policy(policy, tmp_path, format):
 
 
 def killed_at(step, convert, exchanges):
-    """Call `convert` in a child process, and kill it before it moves or removes `step` folders."""
+    """Call `convert` in a child process; kill it before move or removal number `step`."""
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     steps = itertools.count()

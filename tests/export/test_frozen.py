@@ -1,4 +1,4 @@
-"""A loaded policy has constants for variables and the outputs of the export."""
+"""A loaded policy has constants instead of variables, and the outputs of the export."""
 
 import re
 
@@ -65,20 +65,20 @@ POLICIES = {"lstm": lstm, "transformer": transformer, "dense": dense}
 
 @pytest.fixture(scope="module", params=POLICIES)
 def both(request, tmp_path_factory):
-    """The export with its variables, and the policy that acts."""
+    """The export as a session with variables, and as a loaded policy with constants."""
     keras.utils.set_random_seed(0)
     folder = POLICIES[request.param](tmp_path_factory.mktemp("frozen"))
     return SavedModelSession(folder), load_policy(folder)
 
 
 def resources(session):
-    """Names of a session's operations for variables or tables."""
+    """Return the names of a session's operations for variables or tables."""
     operations = session._session.graph.get_operations()
     return [o.name for o in operations if any(t.dtype == tf.resource for t in o.outputs)]
 
 
 def inputs_of(policy, signature, batch, seed):
-    """Random inputs, with the initial memory of the policy."""
+    """Return random inputs; a memory is the initial one of the policy."""
     rng, inputs = np.random.default_rng(seed), {}
     for name, (dtype, shape) in policy.signatures[signature]["inputs"].items():
         sizes = [batch if size < 0 else size for size in shape]
@@ -95,7 +95,7 @@ def inputs_of(policy, signature, batch, seed):
 def test_every_signature_equals_the_export(both, batch, seed):
     session, policy = both
     assert resources(session) and not resources(policy._session)
-    for signature in policy.signatures.keys() - {"serving_default"}:  # which is `act`
+    for signature in policy.signatures.keys() - {"serving_default"}:  # the same as `act`
         inputs = inputs_of(policy, signature, batch, seed)
         answers, expected = policy.predict(inputs, signature), session.run(signature, inputs)
         assert answers.keys() == expected.keys()
@@ -119,7 +119,7 @@ def test_a_wrong_memory_raises_the_same_message(tmp_path):
 
 
 class Counting(keras.Model):
-    """Adds the number of its calls: a variable that is written."""
+    """Counts its calls in a variable, which therefore cannot become a constant."""
 
     def build(self, shape):
         self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
@@ -130,7 +130,7 @@ class Counting(keras.Model):
 
 
 class LookingUp(keras.Model):
-    """Looks integers up: a table, which is no variable."""
+    """Has a lookup table, which is a resource but not a variable."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.tf_only
 SHAPE = (3, 3, 2)
 
 
-def made(seed=0, preset="lstm-dense", **core):
+def make_network(seed=0, preset="lstm-dense", **core):
     keras.utils.set_random_seed(seed)
     network = RecurrentQNetwork.from_preset(preset, num_actions=3, core_arguments=core)
     network.build({"observation": (None, *SHAPE)})
@@ -29,13 +29,13 @@ def step(asked, memory):
     return asked.predict(inputs, "act")
 
 
-def begun(asked):
+def initial_memory(asked):
     return asked.predict({"batch_size": np.int32(1)}, "initial_memory")["memory"]
 
 
 def same_weights_other_bias():
     memory, other = (
-        made(preset="relational-memory-dense", mem_slots=2, head_size=3, forget_bias=bias)
+        make_network(preset="relational-memory-dense", mem_slots=2, head_size=3, forget_bias=bias)
         for bias in (2.0, -2.0)
     )
     other.set_weights(memory.get_weights())
@@ -44,20 +44,20 @@ def same_weights_other_bias():
 
 @pytest.mark.parametrize(
     "networks",
-    [lambda: (made(0, units=5), made(1, units=5)), same_weights_other_bias],
+    [lambda: (make_network(0, units=5), make_network(1, units=5)), same_weights_other_bias],
     ids=["of other weights", "of other numbers"],
 )
 def test_a_memory_of_another_policy_raises(tmp_path, networks):
     first, second = (policy(tmp_path / name, each) for name, each in zip("ab", networks()))
-    memory = step(first, begun(first))["next_memory"]
+    memory = step(first, initial_memory(first))["next_memory"]
     step(first, memory)
     with pytest.raises(InvalidInput, match="memory must come from this version of this policy"):
         step(second, memory)
 
 
 def test_a_memory_of_zeros_is_accepted(tmp_path):
-    asked = policy(tmp_path, made(units=5))
-    zeros = np.zeros_like(begun(asked))
+    asked = policy(tmp_path, make_network(units=5))
+    zeros = np.zeros_like(initial_memory(asked))
     step(asked, zeros)
     zeros[:, 0] = 5.0
     with pytest.raises(InvalidInput, match="memory must come from this version of this policy"):
@@ -66,12 +66,12 @@ def test_a_memory_of_zeros_is_accepted(tmp_path):
 
 def test_a_second_export_accepts_the_memory(tmp_path):
     """A resumed run exports a version for each command, possibly with the same weights."""
-    network = made(units=5)
+    network = make_network(units=5)
     again = RecurrentQNetwork.from_config(network.get_config() | {"name": "other"})
     again.build({"observation": (None, *SHAPE)})
     again.set_weights(network.get_weights())
     first, second = policy(tmp_path / "a", network), policy(tmp_path / "b", again)
-    memory = step(first, begun(first))["next_memory"]
+    memory = step(first, initial_memory(first))["next_memory"]
     values = [step(each, memory)["q_values"] for each in (first, second)]
     np.testing.assert_array_equal(*values)
 

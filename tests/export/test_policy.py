@@ -17,7 +17,7 @@ SHAPE, ACTIONS, HEADS = (3, 3, 2), 4, 2
 
 
 class TinyAttention(keras.Model):
-    """A small model with Q values and attention."""
+    """Returns Q values and, on request, attention scores."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

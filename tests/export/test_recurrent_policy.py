@@ -16,7 +16,7 @@ SHAPE, ACTIONS, MEMORY = (4,), 3, 2 * 6
 
 
 class Remembering(keras.Model):
-    """Q values from the memory of a Relational Memory Core."""
+    """Computes Q values from the memory of a Relational Memory Core."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

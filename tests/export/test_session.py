@@ -14,7 +14,7 @@ from rrl_tf.export import SavedModelSession, export_policy
 
 pytestmark = pytest.mark.tf_only
 
-# The order of imports decides in which order the interpreter takes modules apart.
+# The order of imports determines the order in which the interpreter clears modules at exit.
 LOAD_AND_ACT = """
 import sys
 import time
@@ -32,8 +32,8 @@ def test_a_script_that_loads_a_policy_ends_without_an_exception(tmp_path):
     command = [sys.executable, "-c", LOAD_AND_ACT, str(folder)]
     script = subprocess.run(command, capture_output=True, text=True, check=True)
     assert script.stdout.strip() in ("0", "1")
-    assert "Exception" not in script.stderr  # TensorFlow's greeting may be there
-    assert "Instructions for updating" not in script.stderr  # but no notice of a deprecation
+    assert "Exception" not in script.stderr  # TensorFlow may log other lines
+    assert "Instructions for updating" not in script.stderr  # no deprecation warning
 
 
 def test_the_number_of_callables_is_limited(tmp_path, monkeypatch):
@@ -55,7 +55,7 @@ def test_the_number_of_callables_is_limited(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("number", "runs_elsewhere"), [(0, False), (1, False), (4, True)])
 def test_operations_run_in_parallel_if_the_configuration_says_so(tmp_path, number, runs_elsewhere):
-    """The calling thread runs one operation at a time; the pool leaves that thread idle."""
+    """Without a thread pool, the calling thread runs the operations; with one, it waits."""
 
     def products(x):
         return {"y": tf.linalg.matmul(x, x) + tf.linalg.matmul(x, x, transpose_a=True)}

@@ -59,7 +59,7 @@ def export_tiny(base, seed=0, version=None):
 
 
 def make_recurrent_model(seed=0):
-    """Returns (model, its initial_memory): Q values from the memory of a Relational Memory Core."""
+    """Return (model, function of the initial memory); the model has a Relational Memory Core."""
     import keras
     from keras import ops
 
@@ -92,7 +92,7 @@ def observations(batch, seed=0):
 
 
 def save_module(path, functions):
-    """Saves name -> (function, [TensorSpec]) as the signatures of a SavedModel."""
+    """Save name -> (function, [TensorSpec]) as the signatures of a SavedModel."""
     module = tf.Module()
     signatures = {
         name: tf.function(function, input_signature=specs)
@@ -111,7 +111,7 @@ def serve(base, **changes):
 
 @pytest.fixture(scope="module")
 def tools():
-    """The helpers above, for test files (importlib mode has no imports between them)."""
+    """The helpers above, because test files cannot import each other in importlib mode."""
     import types
 
     names = ("SHAPE", "ACTIONS", "free_port", "make_flags", "export_tiny", "observations")
@@ -131,7 +131,7 @@ def exported(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def recurrent(tmp_path_factory):
-    """A base folder with version 1 of a policy that remembers; read only."""
+    """A base folder with version 1 of a recurrent policy; read only."""
     base = tmp_path_factory.mktemp("models") / "recurrent"
     export_recurrent(base)
     return base

@@ -1,4 +1,4 @@
-"""The files for Docker Compose and Kubernetes, as far as they can be tried without either."""
+"""The files for Docker Compose and Kubernetes, as far as they can be tested without these."""
 
 import json
 import re
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.tf_only
 DEPLOY = Path(__file__).parents[2] / "serving" / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "docker-compose.yml").read_text())
 DASHBOARD = json.loads((DEPLOY / "grafana" / "serving.json").read_text())
-# Of those in TensorFlow Serving's own code: what a dashboard for it may show, and their labels.
+# Metrics in TensorFlow Serving's source code that a dashboard may use, with their labels.
 STOCK = {
     "request_count": {"model_name", "status"},
     "request_latency": {"model_name", "API", "entrypoint"},
@@ -33,7 +33,7 @@ STOCK = {
 
 
 def documents():
-    """kind/name -> manifest."""
+    """Return kind/name -> manifest."""
     kustomization = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
     found = [
         d for p in kustomization["resources"] for d in yaml.safe_load_all((DEPLOY / p).read_text())
@@ -46,7 +46,7 @@ def container():
 
 
 def commands():
-    """The arguments of the server in both kinds of deployment, behind what the image puts first."""
+    """Return the server's arguments in both deployments, after those of the image's entry point."""
     first = ["--port=8500", "--rest_api_port=8501", "--model_name=model"]
     first += ["--model_base_path=/models/model"]
     given = COMPOSE["services"]["serving"]["command"], container()["args"]
@@ -84,7 +84,7 @@ def test_nothing_is_published_beyond_loopback():
 
 @pytest.mark.parametrize("arguments", commands(), ids=["compose", "kubernetes"])
 def test_our_server_runs_with_the_same_flags_and_files(arguments, exported, tmp_path, tools):
-    """Only the places differ: /models and /config, and the ports."""
+    """Only the folders `/models` and `/config` and the ports differ."""
     shutil.copytree(exported, tmp_path / "models" / "doorkey")
     shutil.copytree(DEPLOY / "config", tmp_path / "config")
     models = tmp_path / "config" / "models.config"
@@ -109,7 +109,7 @@ def test_our_server_runs_with_the_same_flags_and_files(arguments, exported, tmp_
 
 
 def check_probe(command, port):
-    """It succeeds where the model is available, and only there."""
+    """Assert that the probe succeeds only if the model is available."""
     moved = [part.replace("8501", str(port)) for part in command]
     assert subprocess.run(moved, timeout=20).returncode == 0
     other = [part.replace("doorkey", "nothing") for part in moved]
@@ -184,7 +184,7 @@ def test_the_manifests_refer_to_each_other():
     assert manifests["PodDisruptionBudget/serving"]["spec"]["selector"]["matchLabels"] == labels
     target = manifests["HorizontalPodAutoscaler/serving"]["spec"]["scaleTargetRef"]
     assert f"{target['kind']}/{target['name']}" in manifests
-    assert "cpu" in container()["resources"]["requests"]  # what the autoscaler divides by
+    assert "cpu" in container()["resources"]["requests"]  # for the autoscaler
     ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
     assert ports == {"grpc": 8500, "rest": 8501}
     for name in ("serving-grpc", "serving-rest"):
@@ -212,7 +212,7 @@ def test_kubectl_builds_the_manifests():
 
 
 def instructions():
-    """The Dockerfile as [(instruction, its text)], continued lines joined."""
+    """Return the Dockerfile as [(instruction, text)], with continued lines joined."""
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return [tuple(line.split(maxsplit=1)) for line in lines]

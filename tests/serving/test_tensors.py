@@ -1,4 +1,4 @@
-"""TensorProto codec, against TensorFlow's own."""
+"""TensorProto codec, compared with TensorFlow's."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_tensorflow_reads_what_we_write(array, as_content):
 @settings(max_examples=60, deadline=None)
 @given(arrays)
 def test_we_read_what_tensorflow_writes(array):
-    # make_tensor_proto packs bytes, tf.io.serialize_tensor of one value uses typed fields.
+    # make_tensor_proto fills tensor_content; serialize_tensor of one value fills typed fields.
     for proto in (
         tf.make_tensor_proto(array),
         tensor_pb2.TensorProto.FromString(tf.io.serialize_tensor(array).numpy()),
@@ -55,7 +55,7 @@ def test_we_read_what_tensorflow_writes(array):
 
 
 def test_integers_beyond_int64_are_exact():
-    """Of a list from protobuf before version 7, NumPy makes float64."""
+    """NumPy converts a repeated field of protobuf before version 7 to float64."""
     array = np.array([0, 1 << 53, (1 << 64) - 1], np.uint64)
     np.testing.assert_array_equal(tensors.from_proto(to_proto(array)), array)
 

@@ -1,4 +1,4 @@
-"""Windows move by one step, and the given ones stay as they are; see also client/test_sessions."""
+"""`append_step` shifts a copy of the window by one step; see also client/test_sessions.py."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def test_a_window_moves_by_one_step():
     target = np.array([5.0, 7.0])
     first = windows.append_step(empty, np.ones((2, 1)), np.array([100.0, 100.0]), target)
     windows.set_action(first, np.array([1, 0]))
-    first["mask"][1] = first["timesteps"][1] = 0  # the second row begins again
+    first["mask"][1] = first["timesteps"][1] = 0  # the second row begins an episode
     second = windows.append_step(first, np.full((2, 1), 2.0), np.array([1.0, 1.0]), target)
     assert not any(values.any() for values in empty.values())
     assert second["mask"].tolist() == [[0, 1, 1], [0, 0, 1]]

@@ -1,4 +1,4 @@
-"""A server of an export folder for the duration of a program."""
+"""`served` runs a server of an export folder for the duration of a block."""
 
 import pytest
 
@@ -32,5 +32,5 @@ def test_a_server_that_cannot_start_raises_and_logs_one_line(exported, tmp_path,
         pass
     (line,) = (
         capfd.readouterr().err.strip().splitlines()
-    )  # and no warning of a coroutine never awaited
+    )  # no warning about a coroutine that was never awaited
     assert line.startswith("serving.server: ") and str(path) in line

@@ -1,4 +1,4 @@
-"""Sessions of recurrent double DQNs, which look at their last action and its reward."""
+"""Sessions of recurrent double DQNs, whose inputs include the last action and its reward."""
 
 import functools
 import itertools
@@ -47,7 +47,7 @@ def export(base, tools, *args, version=None, **core):
 def export_once(tmp_path_factory, tools):
     """Function of a preset and a seed: a network and the base folder of its export."""
 
-    @functools.cache  # pytest makes a fixture with parameters again, whenever they change
+    @functools.cache  # pytest sets a fixture up again whenever its parameters change
     def exported(preset, seed):
         base = tmp_path_factory.mktemp(preset)
         return export(base, tools, preset, seed), base
@@ -83,7 +83,7 @@ EPISODES = {}
 
 
 def expected_episode(network, tools, raw, rewards):
-    """Actions and memories of an episode, from the network itself; the same for every client."""
+    """Return the network's actions and memories in an episode, cached for all clients."""
     episode = network, raw.tobytes(), rewards.tobytes()
     if episode not in EPISODES:
         EPISODES[episode] = played_episode(network, tools, raw, rewards)
@@ -160,7 +160,7 @@ def test_another_session_continues_an_episode(client, exported_network, tools):
     session = MemorySession(client)
     answers = [session.act(o, r) for o, r in zip(raw[:4], rewards)]
     later = MemorySession(client)
-    later.memory = session.memory.tolist()  # as from a file
+    later.memory = session.memory.tolist()  # as if loaded from a file
     answers += [later.act(o, r) for o, r in zip(raw[4:], rewards[4:])]
     assert answers == expected
     np.testing.assert_allclose(later.memory[0, :-2], memories[-1], rtol=1e-3, atol=1e-4)
@@ -197,7 +197,7 @@ def test_rewards_in_first_steps_are_ignored(client, tools):
 
 
 def refusal(client):
-    """The error of a policy for invalid inputs."""
+    """Return the class of the client's error for invalid inputs."""
     return ValueError if isinstance(client, Policy) else ServingError
 
 
@@ -226,20 +226,20 @@ def test_a_memory_of_another_shape_raises(client, tools):
 def test_a_memory_of_another_policy_raises(client, exported_network, export_once, tools):
     known = exported_network[0].core_arguments.items()
     preset = next(name for name in CORES if CORES[name].items() <= known)
-    other = load_policy(export_once(preset, 1)[1])  # other weights, all else the same
+    other = load_policy(export_once(preset, 1)[1])  # the same settings, other weights
     theirs, session = MemorySession(other), MemorySession(client)
     theirs.act(tools.observations(1)[0])
     session.memory = theirs.memory
     with pytest.raises(refusal(client), match="memory must come from this version of this policy"):
         session.act(tools.observations(1)[0])
-    np.testing.assert_array_equal(session.memory, theirs.memory)  # as it was
+    np.testing.assert_array_equal(session.memory, theirs.memory)  # unchanged
     session.reset()
     session.act(tools.observations(1)[0])
     other.close()
 
 
 def test_a_memory_of_zeros_begins_an_episode(client, exported_network, tools):
-    """It comes from no policy, so no network runs with it; a warm-up request has it."""
+    """Warm-up requests contain zeros, which no policy returns; the initial memory replaces them."""
     raw, rewards = tools.observations(3), np.array([1.0, 2.0, 3.0], np.float32)
     start = client.predict({"batch_size": np.int32(3)}, "initial_memory")["memory"]
     step = client.predict({"observation": raw, "memory": start, "reward": rewards}, "act")

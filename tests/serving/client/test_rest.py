@@ -1,4 +1,4 @@
-"""The REST client with servers that fail, change, or speak another protocol."""
+"""The REST client with servers that fail, change, or use another protocol."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ def metadata(signatures):
 
 
 def columns(*names, dtype="DT_FLOAT"):
-    """The metadata of vectors."""
+    """Return the metadata of vectors."""
     shape = {"dim": [{"size": "-1"}], "unknown_rank": False}
     return {name: {"dtype": dtype, "tensor_shape": shape} for name in names}
 
@@ -187,7 +187,7 @@ def test_an_invalid_reply_raises_a_serving_error(status, answer):
 
 @pytest.fixture(params=["threads", "event loop"])
 def predict(request, flaky):
-    """The predict function of one client or the other."""
+    """The predict function of `connect`'s client or of `connect_async`'s."""
     address = flaky.address
     if request.param == "threads":
         with connect(address, "tiny") as client:

@@ -1,4 +1,4 @@
-"""Sessions whose state the server keeps equal those that keep it in the client."""
+"""Sessions with their state on the server act like sessions with their state in the client."""
 
 import json
 import time
@@ -43,7 +43,7 @@ def scheme(request):
 def serving(fixture):
     @pytest.fixture(scope="module")
     def pair(request, scheme, tools):
-        """(server, client)"""
+        """Yield (server, client)."""
         base = request.getfixturevalue(fixture)
         with tools.serve(base, enable_batching=True) as server, at(server, scheme) as client:
             yield server, client
@@ -129,7 +129,7 @@ def test_a_memory_moves_between_sessions(remembering, tools):
     third.memory = second.memory
     actions += [third.act(each) for each in raw[6:]]
     assert actions == expected
-    first.act(raw[3])  # its memory came back with the step
+    first.act(raw[3])  # the step returned the memory
     first.memory = None
     assert first.act(raw[0]) == expected[0]
     first.reset()

@@ -37,7 +37,7 @@ def recurrent_client(request, recurrent, tools):
 
 
 def expected_actions(tools, raw):
-    """Actions and attention of an episode, from the Keras model without export or server."""
+    """Return the Keras model's actions and attention, without an export or a server."""
     model, initial_memory = tools.make_recurrent_model()  # the same seed, the same weights
     memory, actions = initial_memory(1), []
     for observation in raw:
@@ -137,7 +137,7 @@ class Recorder:
 
 
 def expected_window(history, target, discrete):
-    """The window of an episode so far: history is a list of (state, reward before, action)."""
+    """Return the window of an episode; history is a list of (state, reward before it, action)."""
     states = np.array([state for state, _, _ in history])
     rewards = np.array([reward for _, reward, _ in history])
     actions = np.zeros((len(history), ACTION))
@@ -200,7 +200,7 @@ def test_a_failed_step_can_be_repeated():
 
 
 def transformer(states, actions, returns_to_go, timesteps, mask):
-    """A small function with the inputs of a Decision Transformer."""
+    """Return an action from the inputs of a Decision Transformer."""
     weights = mask[:, :, None]
     seen = tf.reduce_sum(states * weights, axis=[1, 2]) + tf.reduce_sum(actions, axis=[1, 2])
     newest = returns_to_go[:, -1, 0] + tf.cast(timesteps[:, -1], "float32")
@@ -262,7 +262,7 @@ def play_alone(client, env):
 
 
 def play_together(client, lengths):
-    """Twelve steps of a vector of environments, as the module's docstring has it."""
+    """Play twelve steps in a vector environment, as in the docstring of `serving.sessions`."""
     makers = [lambda length=length: Drift(length) for length in lengths]
     envs = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
     session = WindowSession(client, target_return=8.0, num_envs=len(lengths))

@@ -1,5 +1,5 @@
-// Plays episodes with the page's network; for each step, writes the Q values with each of the given
-// changes, then occlusion and rollout.
+// Plays an episode with the page's network. For each step, writes the Q values after each of the
+// given changes, then occlusion and rollout.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";

@@ -1,4 +1,4 @@
-"""What the page computes with a changed network, compared with `rrl_tf.interpret`."""
+"""The page's results for a changed network, compared with `rrl_tf.interpret`."""
 
 import json
 import pathlib
@@ -62,7 +62,7 @@ def changed(model, inputs):
     removed[:, [AHEAD, AGENT]] = True
     hidden = hide(model, found, removed)
     result[(), (AHEAD, AGENT)] = outputs(model, inputs, hidden)
-    # Several changes at once: without a head, a round, two cells and the memory.
+    # Several changes at once: without a head, a round, two cells and the memory
     edits = dict(hidden)
     edits["round_1/attention"] = lambda scores: (
         hidden["round_1/attention"](scores) * np.float32([1, 0])[:, None, None]
@@ -100,7 +100,7 @@ def test_changes_on_the_page_equal_those_of_python(name, page, tmp_path):
     assert {*answer["parts"]} == single
     here = np.fromfile(out, "float32").reshape(said.shape)
     np.testing.assert_allclose(here, said, rtol=0, atol=1e-5)
-    # Every change matters in some step, so there is something to compare.
+    # Every change has an effect in some step; otherwise the comparison would prove nothing.
     effects = [np.abs(q - found["output"].reshape(q.shape)).max() for q in expected.values()]
     assert min(effects) > 1e-3 and drops.max() > 1e-3
 

@@ -43,7 +43,7 @@ def page(tmp_path_factory):
 
 
 def numbers(answer):
-    """The outputs of a policy as the scripts write them: values, then attention by its name."""
+    """Return the outputs of a policy in the order of `play.mjs`: values, then attention."""
     values = answer["q_values"] if "q_values" in answer else answer["probabilities"]
     attention = [answer[name] for name in sorted(answer) if name.startswith("attention_")]
     return np.concatenate([each.reshape(len(values), -1) for each in (values, *attention)], axis=1)
@@ -75,7 +75,7 @@ class Windows(WindowSession):
 
 
 def play(name, starts, limit, target=None):
-    """Episodes in Python: actions and ends, and all outputs of the policy."""
+    """Play episodes in Python; return actions and ends, and all outputs of the policy."""
     policy, env = load_policy(name), make_doorkey(starts[0].size, observation="compass")
     played, said = [], []
 
@@ -107,7 +107,7 @@ def test_q_values_of_the_page_equal_those_of_python(name, page, tmp_path):
     compare(*play_in_page(page, name, starts, limit, tmp_path), played, said)
     if name == "doorkey-5x5":
         assert len(played) == 48 and {each["end"] for each in played} == {"goal"}
-    assert np.ptp(said[:, :5], axis=0).min() > 0.1  # there is something to compare
+    assert np.ptp(said[:, :5], axis=0).min() > 0.1  # no value is constant
 
 
 # The default target is the best return of its data.
@@ -118,7 +118,7 @@ def test_probabilities_of_the_page_equal_those_of_python(target, count, page, tm
     compare(*play_in_page(page, TRANSFORMER, starts, limit, tmp_path, target=target), played, said)
     reached = {each["end"] for each in played}
     assert len(played) == count and reached == {"" if target == 0.3 else "goal"}
-    assert np.ptp(said[:, :5], axis=0).min() > 0.01  # there is something to compare
+    assert np.ptp(said[:, :5], axis=0).min() > 0.01  # no value is constant
 
 
 @pytest.mark.parametrize("other", [{"max_timestep": 4}, {"positions": "window"}])
@@ -145,7 +145,7 @@ def test_q_networks_with_norms_equal_those_of_python(tmp_path):
 
 
 def pictures(count):
-    """Random strokes of a pen that is two pixels wide, noise, and images of one grey."""
+    """Return random strokes of a pen two pixels wide, noise, and images of one grey level."""
     rng = np.random.default_rng(0)
     images = np.zeros((count, 28, 28), "uint8")
     for image in images:

@@ -22,7 +22,7 @@ PLAYS = {
     **dict.fromkeys(["memory-s17", "box-world", "nth-farthest"], False),
 }
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
-LIKELY = (0.15, 0.15, 0.35, 0.12, 0.05, 0.15, 0.03)  # an agent that reaches the goal at times
+LIKELY = (0.15, 0.15, 0.35, 0.12, 0.05, 0.15, 0.03)  # sometimes reaches the goal
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_playground_without_a_rest_port_is_refused(capsys):
 
 def test_the_page_contacts_no_other_host():
     for path in FOLDER.iterdir():
-        text = path.read_text().replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")  # a namespace
         assert "//" not in "".join(line for line in text.splitlines() if "http" in line), path
 
 
@@ -186,7 +186,7 @@ def record(size, seed, max_steps):
 
 
 def levels(size):
-    """Levels of this size, valid and invalid."""
+    """Yield valid and invalid levels of this size."""
     x, y = range(0, size), range(0, size)
     some = np.random.default_rng(0).choice(size**6 * 4, 3000, replace=False)
     everything = (x, y, x, y, x, y, range(4))
@@ -237,7 +237,7 @@ def test_the_recording_covers_all_outcomes(replayed):
         tuple(cell) for e in replayed[0] for o in e["observations"] for row in o for cell in row
     }
     assert {(4, 4, lock) for lock in range(3)} <= {cell[:3] for cell in seen}
-    assert any(o[3][6][0] == 5 for e in replayed[0] for o in e["observations"])  # in the hand
+    assert any(o[3][6][0] == 5 for e in replayed[0] for o in e["observations"])  # carried
 
 
 def test_the_editor_accepts_the_levels_of_minigrid_only(replayed):
@@ -253,4 +253,4 @@ def test_the_pages_generator_draws_every_level(replayed):
         every = {json.dumps(as_json(start)) for start in enumerate_starts(size)}
         found = {json.dumps({name: level[name] for name in level}) for level in drawn}
         assert found <= every
-        assert len(found) > 0.98 * len(every)  # the rarest comes nine times on average
+        assert len(found) > 0.98 * len(every)  # the rarest one occurs nine times on average

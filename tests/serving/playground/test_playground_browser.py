@@ -47,7 +47,7 @@ def server(tools, exported, tmp_path_factory):
 
 @pytest.fixture
 def visit(open_page, server):
-    """Opens the page on a level."""
+    """Function that opens the page on a level."""
 
     def visit(start=SMALL, model="doorkey-5x5", **options):
         cells = {name: "{},{}".format(*getattr(start, name)) for name in ("key", "agent")}
@@ -64,7 +64,7 @@ def status(page, text):
 
 
 def steps_of_session(server, start):
-    """Number of steps of the recurrent policy, played from Python."""
+    """Return the number of steps of the recurrent policy, played from Python."""
     from serving.client import connect
     from serving.sessions import MemorySession
 
@@ -82,7 +82,7 @@ def steps_of_session(server, start):
 
 
 def steps_of_window(server, target):
-    """Number of steps of the Decision Transformer, played from Python."""
+    """Return the number of steps of the Decision Transformer, played from Python."""
     from serving.client import connect
     from serving.sessions import WindowSession
 
@@ -100,7 +100,7 @@ def steps_of_window(server, target):
 
 
 def slots_scores(server):
-    """Attention of the memory slots in the first step."""
+    """Return the attention of the memory slots in the first step."""
     from serving.client import connect
     from serving.sessions import MemorySession
 
@@ -222,7 +222,7 @@ def test_attention_follows_the_pointer(visit):
     heads.nth(3).wait_for()
     assert heads.count() == 4
     label = heads.first.get_attribute("aria-label")
-    assert "cell 4,7 of the view" in label  # the agent's own
+    assert "cell 4,7 of the view" in label  # the agent's cell
     heads.first.focus()
     page.keyboard.press("ArrowLeft")
     assert "cell 3,7 of the view" in heads.first.get_attribute("aria-label")
@@ -236,7 +236,7 @@ def test_attention_follows_the_pointer(visit):
 def test_a_decision_transformer_reaches_the_target_return(visit, server):
     page = visit(model="dt-doorkey")
     assert page.inner_text("#actions-title") == "Probabilities"
-    assert float(page.input_value("#target")) > 0.9  # the best of its data
+    assert float(page.input_value("#target")) > 0.9  # the best return in its data
     assert page.locator("#slots .head").count() == 0
     page.focus("#target")
     page.keyboard.press("Home")
@@ -272,7 +272,7 @@ def test_the_page_shows_the_size_of_the_training_levels(visit):
     assert page.inner_text("#trained") == "trained for 5 × 5"
     page.select_option("#model", "doorkey-8x8")
     page.get_by_text("trained for 8 × 8").wait_for()
-    assert page.inner_text("#model-name") == ""  # the choice names it
+    assert page.inner_text("#model-name") == ""  # the list of models shows it
     page.select_option("#model", "tiny")
     page.get_by_text("not a DoorKey policy").wait_for()
     assert page.inner_text("#trained") == ""
@@ -333,7 +333,7 @@ def test_the_editor_places_pieces_and_rejects_invalid_cells(visit):
     assert "facing down" in status(page, "facing down")
     page.check("input[value=agent]")
     page.focus("#board")
-    for key in ("ArrowLeft", "ArrowDown", "ArrowDown", "Enter"):  # from the door's cell
+    for key in ("ArrowLeft", "ArrowDown", "ArrowDown", "Enter"):  # starts at the door's cell
         page.keyboard.press(key)
     assert "Agent in column 1, row 3" in status(page, "Agent in column 1, row 3")
 

@@ -1,4 +1,4 @@
-"""The playground's page for digits: layout of drawings, predictions and attention."""
+"""The playground's page for digits: scaling of drawings, predictions and attention."""
 
 import json
 import pathlib
@@ -17,16 +17,17 @@ PAPER = 90  # pixels on a side, in the tests without a browser
 
 
 def drawing(rng):
-    """Grey strokes: rectangles, some of them thin, anywhere on the paper."""
+    """Return grey strokes: rectangles, some of them thin, anywhere on the paper."""
     ink = np.zeros((PAPER, PAPER))
     for _ in range(rng.integers(1, 5)):
         (x, y), (width, height) = rng.integers(0, PAPER - 3, 2), rng.integers(2, 40, 2)
         ink[y : y + height, x : x + width] = rng.uniform(0.3, 1.0)
-    return ink * rng.uniform(0.9, 1.0, ink.shape)  # none whose middle lies between two pixels
+    # Noise keeps the center of mass off the exact middle between two pixels.
+    return ink * rng.uniform(0.9, 1.0, ink.shape)
 
 
 def parts(length, scale):
-    """(boxes, length): how much of every pixel lies in every box of `scale` pixels."""
+    """Return (boxes, length): the part of each pixel that lies in each box of `scale` pixels."""
     edges = np.minimum(np.arange(np.ceil(length / scale - 1e-9) + 1) * scale, length)
     pixels = np.arange(length)
     below = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
@@ -34,14 +35,14 @@ def parts(length, scale):
 
 
 def like_mnist(ink):
-    """The same in NumPy: scaled to a box of 20 pixels by areas, then centred by its mass."""
+    """Do the same as the page: scale to a box of 20 pixels by areas, then center by mass."""
     rows, columns = np.nonzero(ink > 0.05)
     cut = ink[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     scale = max(cut.shape) / 20
     small = parts(cut.shape[0], scale) @ cut @ parts(cut.shape[1], scale).T / scale**2
     middles = [np.arange(size) + 0.5 for size in small.shape]
     y, x = (small.sum(1 - axis) @ middles[axis] / small.sum() for axis in (0, 1))
-    frame = np.zeros((84, 84))  # room for what leaves the image
+    frame = np.zeros((84, 84))  # space for parts outside the image
     down, right = (int(np.floor(28 + 14 - at + 0.5)) for at in (y, x))
     frame[down : down + small.shape[0], right : right + small.shape[1]] = small
     return frame[28:56, 28:56]
@@ -49,7 +50,7 @@ def like_mnist(ink):
 
 @pytest.fixture(scope="module")
 def laid_out(tmp_path_factory):
-    """(drawings, images, degrees, shifts, what JavaScript made of them)."""
+    """(drawings, images, degrees, shifts, JavaScript's results for them)."""
     if not (node := shutil.which("node")):
         pytest.skip("needs node, to run the page's code (apt-get install nodejs)")
     folder, rng = tmp_path_factory.mktemp("ink"), np.random.default_rng(0)
@@ -84,7 +85,7 @@ def test_drawings_are_laid_out_like_mnist(laid_out):
 def test_rotation_and_shift_equal_those_of_training(laid_out):
     _, images, degrees, shifts, answer = laid_out
     expected = rotate_and_shift(images[..., None].astype("float32"), degrees, shifts)[..., 0]
-    # A place between two pixels falls to the other one when rounded to float32: hardly ever.
+    # float32 rarely rounds a position between two pixels to the other pixel.
     assert np.mean(expected != np.reshape(answer["turned"], (40, 28, 28))) < 1e-3
 
 
@@ -105,7 +106,7 @@ def visit(open_page, server):
 
 @pytest.fixture(scope="module")
 def classify(server):
-    """The outputs for an image, from a Python client."""
+    """Function that returns a Python client's outputs for an image."""
     from serving.client import connect
 
     with connect(f"http://127.0.0.1:{server.rest_port}", "tiny") as client:
@@ -117,7 +118,7 @@ def read(page, digit):
 
 
 def sent_by(page, act):
-    """The image of the last request after an action."""
+    """Return the image of the last request after an action."""
     with page.expect_response("**:predict") as response:
         act()
     return np.array(json.loads(response.value.request.post_data)["inputs"]["image"], np.uint8)
@@ -151,7 +152,7 @@ def test_an_empty_drawing_has_no_prediction(visit):
     read(page, 3)
     page.click("#clear")
     page.get_by_text("Draw a digit or choose").wait_for()
-    page.wait_for_timeout(500)  # an answer that was under way has come
+    page.wait_for_timeout(500)  # a reply in progress has arrived
     assert page.locator(".class.chosen, .head").count() == 0
     assert page.locator("#seen .attention, #seen .patch").count() == 0
     assert "".join(page.locator(".class .value").all_inner_texts()) == ""
@@ -164,7 +165,7 @@ def test_an_empty_drawing_has_no_prediction(visit):
 
 
 def answering(outputs):
-    """In place of the server."""
+    """Return a route handler that replies with these outputs instead of the server."""
     return lambda route: route.fulfill(json={"outputs": outputs})
 
 

@@ -1,4 +1,4 @@
-"""The playground without a server in a real browser, below a path as on a site of many pages."""
+"""The playground without a server in a real browser, below a path as on a larger site."""
 
 import numpy as np
 import pytest
@@ -138,7 +138,7 @@ def test_a_decision_transformer_has_a_target_return(visit):
 
 
 def pixels(page):
-    """The network input, as it is drawn."""
+    """Return the network input that the page draws."""
     alpha = page.evaluate(
         """() => {
           const canvas = document.querySelector("#seen canvas");
@@ -262,7 +262,10 @@ def test_a_page_opened_as_a_file_shows_a_hint(name, browser, folder, visit):
 
 @pytest.fixture
 def visit_without(browser, address):
-    """Open a page with another response for one file; uncaught errors fail the test."""
+    """Function that opens a page with another response for one file.
+
+    Uncaught errors in the page fail the test.
+    """
     context, uncaught = browser.new_context(), []
     context.add_init_script("delete Crypto.prototype.subtle")  # as over plain HTTP
 

@@ -1,4 +1,4 @@
-"""One server of the models of TensorFlow Serving's tests, for all files that rebuild its cases."""
+"""One server of the models of TensorFlow Serving's tests, for all files with its test cases."""
 
 import contextlib
 import http.client

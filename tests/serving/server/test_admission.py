@@ -1,4 +1,4 @@
-"""Fair order among peers, and which request makes room."""
+"""Peers take turns, and the peer that holds the most bytes loses a request if memory is short."""
 
 import asyncio
 
@@ -62,7 +62,7 @@ def test_no_slot_is_lost_or_given_twice(requests, count):
 
 
 def outcomes_of(scenario, limit=100 * SMALL, **options):
-    """Return name -> "held" or the code of the refusal, for (peer, name, size) in that order."""
+    """Return name -> "held" or an error code, after requests (peer, name, size) in this order."""
 
     async def run():
         budget, outcomes = ByteBudget(limit, **options), {}
@@ -99,7 +99,7 @@ def test_the_peer_that_holds_the_most_makes_room():
         "a0": "held",
         "a1": "held",
         "a2": "held",
-        "a3": "RESOURCE_EXHAUSTED",  # the newest of the peer that held everything
+        "a3": "RESOURCE_EXHAUSTED",  # the newest request of the peer with the most bytes
         "b": "held",
         "a4": "RESOURCE_EXHAUSTED",
     }

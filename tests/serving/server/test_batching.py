@@ -95,22 +95,22 @@ def test_only_batches_of_a_kind_that_was_fast_run_in_the_event_loop():
             return servable.threads[-1]
 
         try:
-            for _ in range(100):  # on a busy machine, a run may take longer than it should
+            for _ in range(100):  # on a busy machine, a run may be slow
                 if await runs_in_loop([1, 2]):
                     break
             assert servable.threads[-1] and not servable.threads[0]
             assert not await runs_in_loop([1, 2, 3])  # a new size
             assert not await runs_in_loop([1, 2], has_branches=True)
             await runs_in_loop([1, -2], has_branches=False)
-            assert not await runs_in_loop([1, 2])  # the last one of this kind failed
+            assert not await runs_in_loop([1, 2])  # the last run of this kind failed
             await runs_in_loop([1, 2], seconds=0.01)
-            assert not await runs_in_loop([1, 2])  # the last one was slow
+            assert not await runs_in_loop([1, 2])  # the last run was slow
             for _ in range(100):
                 await runs_in_loop([1, 2], seconds=0.01 * servable.threads[-1])
             servable.threads.clear()
             for _ in range(10):
                 await runs_in_loop([1, 2])
-            assert not any(servable.threads)  # it was slow three times in the loop
+            assert not any(servable.threads)  # three runs in the loop were slow
         finally:
             scheduler.close()
 
@@ -155,7 +155,7 @@ def test_other_inner_shapes_run_separately():
 
 
 def test_pad_variable_length_inputs_merges_inner_shapes():
-    """Padding follows the values and repeats the first one, as in tensorflow_model_server."""
+    """Padding is appended and repeats the first value, as in tensorflow_model_server."""
 
     async def scenario(scheduler, servable):
         shape = (None, None, None)
@@ -241,7 +241,7 @@ def test_batch_is_padded_to_an_allowed_size():
     assert servable.batches == [4] and answers == [[0], [2], [4]]
 
 
-MANY = [1.0] * 8192  # more bytes than a small request has
+MANY = [1.0] * 8192  # larger than a small request
 
 
 def test_large_and_small_requests_take_turns():
@@ -277,7 +277,7 @@ def test_large_requests_leave_a_thread_to_small_ones():
         try:
             await ask(scheduler, servable, [0])
             large = [asyncio.create_task(ask(scheduler, servable, MANY)) for _ in range(3)]
-            for value in range(5):  # each is answered while the large are not
+            for value in range(5):  # each gets a reply before the large ones
                 await asyncio.wait_for(ask(scheduler, servable, [value]), 2)
             assert not any(task.done() for task in large)
             gate.set()
@@ -336,7 +336,7 @@ def test_batch_waits_for_the_usual_number_of_requests():
     async def scenario(scheduler, servable):
         await asyncio.gather(*(ask(scheduler, servable, [i]) for i in range(3)))
         tasks = []
-        for value in range(3):  # the same three come back one after another
+        for value in range(3):  # the same three clients, one after another
             tasks.append(asyncio.create_task(ask(scheduler, servable, [value])))
             await asyncio.sleep(0.01)
         await asyncio.gather(*tasks)
@@ -349,7 +349,7 @@ def test_batch_stops_waiting_when_no_request_arrives():
     async def scenario(scheduler, servable):
         await asyncio.gather(*(ask(scheduler, servable, [i]) for i in range(3)))
         start = time.monotonic()
-        await ask(scheduler, servable, [3])  # the others do not come again
+        await ask(scheduler, servable, [3])  # the other clients send nothing
         waited = time.monotonic() - start
         await ask(scheduler, servable, [4])
         return waited, time.monotonic() - start - waited

@@ -67,7 +67,7 @@ def test_small_replies_are_not_compressed(echo):
 
 @pytest.mark.parametrize("path", ["/v1/models/tiny/metadata", "/monitoring/prometheus/metrics"])
 def test_metadata_and_metrics_are_compressed(server, echo, path):
-    """The tiny policy has long metadata; the other server has metrics."""
+    """The tiny policy has long metadata; the echo server has metrics."""
     asked = server if path.endswith("metadata") else echo
     ask(echo, PREDICT, [1])
     headers, packed = ask(asked, path, Accept_Encoding="gzip")
@@ -98,7 +98,7 @@ def test_accept_encoding(header, accepted):
 
 
 def test_compression_of_a_large_reply_does_not_stall_readiness(echo):
-    """Compression of 10 MB takes a tenth of a second or more, in a thread."""
+    """Compression of 10 MB takes at least 0.1 seconds, so it runs in a thread."""
     longest, stop = [0.0], threading.Event()
 
     def watch():

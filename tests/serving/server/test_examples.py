@@ -20,7 +20,7 @@ CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
 
 
 def signatures():
-    """Heads over examples of one float feature "x", times the int feature "scale" (default 1)."""
+    """Return signatures of examples with a float "x" and an int "scale", a factor of x."""
 
     def x_of(inputs):
         features = {
@@ -151,7 +151,7 @@ def test_grpc_refuses_invalid_requests_with_examples(stub):
     other.model_spec.name = "other"
     mixed = multi(("", REGRESS), ("", REGRESS))
     mixed.tasks[1].model_spec.name = "other"
-    duplicate = "INVALID_ARGUMENT"  # as the stock server: it was answered twice
+    duplicate = "INVALID_ARGUMENT"  # as in tensorflow_model_server
     cases = [
         (stub.Regress, regress(), "INVALID_ARGUMENT"),
         (stub.Regress, other, "NOT_FOUND"),

@@ -17,7 +17,7 @@ REFUSED = {"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"}
 
 
 def mutate(random_, data):
-    """Cuts, doubles, flips or fills in a few bytes."""
+    """Delete, repeat, flip or replace a few bytes."""
     data = bytearray(data)
     for _ in range(random_.randint(1, 4)):
         start = random_.randrange(len(data) + 1)
@@ -38,7 +38,7 @@ def mutate(random_, data):
 
 
 def rest_status(port, head, body):
-    """Sends raw bytes and returns the status of the reply, None if the server hangs up."""
+    """Send raw bytes; return the status of the reply, or None if the server hangs up."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(head + body)
         connection.shutdown(socket.SHUT_WR)
@@ -49,7 +49,7 @@ def rest_status(port, head, body):
 
 
 def rest_requests(observation):
-    """A good request of each protocol: path, body and further headers."""
+    """Yield valid requests of each protocol: path, body and further headers."""
     body = json.dumps({"signature_name": "act", "instances": [observation.tolist()]}).encode()
     yield b"/v1/models/tiny/versions/1:predict", body, b""
     raw = observation.tobytes()
@@ -90,7 +90,7 @@ def fuzz_rest(random_, port, observation, count):
 
 
 def grpc_requests(observation):
-    """Good requests of each protocol: the path of the method and the message."""
+    """Yield valid requests of each protocol: the path of the method and the message."""
     from serving.server.open_inference_messages import message_class
     from serving.tensors import pack
 
@@ -122,7 +122,7 @@ def fuzz_grpc(random_, port, observation, count):
 
 
 def fuzz(server, tools, count):
-    """Half over each transport, good requests in between."""
+    """Send half of the requests over each transport, and valid requests in between."""
     random_ = random.Random(7)
     observation = tools.observations(1)[0]
     addresses = [f"grpc://127.0.0.1:{server.grpc_port}", f"http://127.0.0.1:{server.rest_port}"]

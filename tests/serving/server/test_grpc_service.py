@@ -75,7 +75,7 @@ def test_output_filter_chooses_the_outputs(stub, tools):
 
 
 def test_outputs_have_one_order_for_any_filter(server):
-    """A Session keeps a callable for each order of outputs."""
+    """A TensorFlow session stores a callable for each order of outputs."""
     with server.repository.use("tiny") as servable:
         signature = servable.signature("act")
     for names in ([], ["action", "q_values"], ["q_values", "action"]):
@@ -175,7 +175,7 @@ def test_deadline_ends_a_request(tmp_path, tools):
             while counts.labels("tiny", code)._value.get() < 1:
                 assert time.monotonic() < deadline, code
                 time.sleep(0.01)
-        # The loop still answers while TensorFlow works on the abandoned request.
+        # The event loop still replies while TensorFlow computes the abandoned request.
         status = get_model_status_pb2.GetModelStatusRequest()
         status.model_spec.name = "tiny"
         model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(status, timeout=1)

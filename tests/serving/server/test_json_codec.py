@@ -1,4 +1,4 @@
-"""JSON codec: the REST rules, value by value."""
+"""JSON codec: values in requests and replies over REST."""
 
 import base64
 import gzip
@@ -58,11 +58,11 @@ def test_round_trip_of_values(array):
 
 
 def slowly(text, signatures):
-    """What `json` makes of a request, without the fast path."""
+    """Parse a request with `json`, without the fast path."""
     return json_codec._predict(json_codec.parse(text), signatures)
 
 
-# Parts of requests, and what breaks them.
+# Fragments of valid and invalid requests.
 _SCRAPS = """1 -0 2.5 1e3 1e400 NaN true null [ ] [] [1] [1,2] [[1],[2]] [1],[2] { } , : "x" "y"
     "a]" \\
     "\\u005b" "instances" "inputs" "signature_name" 99999999999999999999 01 +1 é {"x":[1,2]} 256

@@ -133,7 +133,7 @@ def test_huge_body_does_not_stall_small_requests(servers, tools, body, encoding,
         headers = {"Content-Encoding": encoding} if encoding else {}
         received, _, reply = post(server, body, headers)
     assert received == status and list(reply) == ["error"]
-    assert watch.longest < 1.0  # the machine may be busy; it was the whole time before
+    assert watch.longest < 1.0  # the machine may be busy; parsing takes longer
 
 
 def test_deadline_ends_a_worker(exported, tools):
@@ -342,7 +342,7 @@ def test_accepted_requests_get_replies_at_shutdown(exported, tools):
             barrier.wait()
             try:
                 outcomes.append((200, client.act(raw).shape))
-            except ServingError as error:  # it came too late, and knows where it stands
+            except ServingError as error:  # sent after the shutdown began
                 outcomes.append((error.code, None))
 
     barrier = threading.Barrier(2)
@@ -354,7 +354,7 @@ def test_accepted_requests_get_replies_at_shutdown(exported, tools):
         barrier.wait()
         while server._inference._num_accepted < 5:
             time.sleep(0.0005)
-        # Here it begins to stop.
+        # The end of this block starts the shutdown.
     for thread in threads:
         thread.join()
     assert len(outcomes) == 9 and outcomes.count((200, "close")) >= 3
@@ -443,7 +443,7 @@ def test_count_fields_includes_nested_and_packed_fields(num_inputs, num_texts, n
         tensor = request.inputs[str(index)]  # three: entry, key, value
         tensor.string_val.extend([b"text"] * num_texts)
         if num_bytes:
-            tensor.int_val.extend([1] * num_bytes)  # one that is packed
+            tensor.int_val.extend([1] * num_bytes)  # one packed field
     packed = bool(num_bytes) + num_bytes // grpc_service._PACKED_PER_FIELD
     expected = 3 + num_inputs * (3 + num_texts + packed)
     data, described = request.SerializeToString(), predict_pb2.PredictRequest.DESCRIPTOR
@@ -485,7 +485,7 @@ def test_messages_with_many_fields_do_not_stall_readiness(texts, stub):
 
 
 def test_copies_of_a_context_are_limited(texts, stub):
-    """Half a megabyte of context in 4,000 examples would take gigabytes."""
+    """Copies of half a megabyte of context in 4,000 examples would take gigabytes."""
     request = classification_pb2.ClassificationRequest()
     request.model_spec.name = "tiny"
     examples = request.input.example_list_with_context
@@ -545,7 +545,7 @@ def test_stalled_body_times_out(exported, tools, sent):
     with tools.serve(exported, **changes) as server:
         with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as slow:
             slow.sendall(HEAD + b" " * sent)
-            reply = b"".join(iter(lambda: slow.recv(4096), b""))  # and it is closed
+            reply = b"".join(iter(lambda: slow.recv(4096), b""))  # until the server closes it
         assert reply.startswith(b"HTTP/1.1 408") and b"in 0.3 seconds" in reply
         assert not server._rest._budget.held
 

@@ -39,7 +39,10 @@ NAMES = [np_to_triton_dtype(dtype) for dtype in DTYPES]
 
 
 def save_echo(path, tools):
-    """A model that returns its input: a signature for each datatype, and a default with rows."""
+    """Save a model that returns its input, with a signature for each datatype.
+
+    The default signature has rows of three numbers.
+    """
 
     def same(shape, dtype):
         spec = tf.TensorSpec(shape, tf.string if dtype == "O" else dtype, name="x")
@@ -93,7 +96,7 @@ def open_client(server, transport):
 
 @pytest.fixture(scope="module", params=["http", "grpc"])
 def triton(request, served):
-    """tritonclient, and a function that runs a request and returns its result."""
+    """tritonclient's module and client, and a function that returns the result of a request."""
     module, client = open_client(served, request.param)
 
     def infer(model, arrays, signature="", in_json=False, outputs=None, **options):
@@ -131,7 +134,7 @@ def is_code(triton, found, code):
 
 
 def as_dict(metadata):
-    """Metadata over gRPC in the form that it has over REST."""
+    """Return metadata in the form of REST."""
     if isinstance(metadata, dict):
         return metadata
     tensors = {
@@ -150,13 +153,13 @@ def as_dict(metadata):
 
 
 def state_of(server):
-    """Number of sequences, and of those with a request in progress."""
+    """Return the numbers of idle sequences and of sequences with a request in progress."""
     store = server._inference._sequences
     return len(store._idle), len(store._busy)
 
 
 def test_messages_are_those_of_the_protocol():
-    """tritonclient's generated messages know no properties of a model."""
+    """tritonclient's generated messages have the same fields, except `properties` of a model."""
     for name, found in open_inference_messages.DESCRIPTOR.message_types_by_name.items():
         assert fields(found) - fields(service_pb2.DESCRIPTOR.message_types_by_name[name]) == (
             {("properties", 6, 11, True)} if name == "ModelMetadataResponse" else set()
@@ -169,7 +172,7 @@ def test_messages_are_those_of_the_protocol():
 
 
 def fields(message):
-    """All fields of a message and of the messages in it."""
+    """Return all fields of a message and of its nested messages."""
     found = {(each.name, each.number, each.type, each.is_repeated) for each in message.fields}
     nested = (fields(each) for each in message.nested_types if each.name != "PropertiesEntry")
     return found.union(*nested)
@@ -223,7 +226,7 @@ NOT_FOUND = "NOT_FOUND"
 
 
 def inputs_of(metadata, rows=2):
-    """Small numbers for every input, and zeros for a memory, which start an episode."""
+    """Return small numbers for every input, but zeros for a memory, which start an episode."""
     rng = np.random.default_rng(0)
     return {
         each["name"]: rng.integers(0, 1 if each["name"] == "memory" else 2, shape).astype(dtype)
@@ -250,7 +253,7 @@ def test_every_preset_equals_the_other_protocol(triton, preset):
 
 @pytest.mark.parametrize("preset", ["doorkey-8x8", "dt-doorkey"])
 def test_sequences_equal_those_of_the_other_protocol(triton, preset):
-    """The client leaves out the memory, or the window, that the server keeps."""
+    """Requests omit the memory or the window, because the server stores it."""
     before, rng = state_of(triton.server), np.random.default_rng(0)
     with connect(f"grpc://127.0.0.1:{triton.server.grpc_port}", preset) as client:
         for index in range(4):
@@ -268,7 +271,7 @@ def test_sequences_equal_those_of_the_other_protocol(triton, preset):
 
 
 def examples(dtype, count):
-    """Values of a dtype, with its extremes."""
+    """Return values of a dtype, with its extremes."""
     rng = np.random.default_rng(0)
     if dtype == "O":
         values = np.array([b"", "é".encode(), b"a" * 300, b'"\\\n'], object)
@@ -313,7 +316,7 @@ def test_every_datatype(triton, dtype, shape):
 
 
 def test_outputs_of_every_datatype_in_json(served):
-    """JSON has the shortest numbers that identify those of 16 bits."""
+    """JSON has the shortest decimal number that identifies a 16-bit number."""
     for datatype, number in (("FP16", 0.5), ("BF16", 1.5)):
         raw = np.array([number], triton_to_np_dtype(datatype)).tobytes()
         tensor = {"name": "x", "datatype": datatype, "shape": [1]}
@@ -440,7 +443,7 @@ def test_a_state_can_be_exported(triton, step):
 
 
 def test_two_steps_at_once(served, tools):
-    """Of many requests at once, those that arrive during a step are refused, and no other one."""
+    """Only requests that arrive during a step of their sequence are refused."""
     for transport in ("http", "grpc"):
         codes = []
 
@@ -491,7 +494,7 @@ def infer_http(server, data, length=None, model="echo", **headers):
 
 
 def body(data=(1, 2, 3), shape=(1, 3), datatype="FP32", name="x", **members):
-    """The JSON of a request with one input."""
+    """Return the JSON of a request with one input."""
     tensor = {"name": name, "shape": shape, "datatype": datatype, "data": data}
     return json.dumps({"inputs": [tensor], **members})
 
@@ -558,7 +561,7 @@ def test_numbers_over_rest_are_parsed_without_python_objects(served, monkeypatch
 
 
 def with_raw(document, raw=b"\0" * 12, size=12, **more):
-    """A body with one binary input, and the length of its JSON."""
+    """Return a body with one binary input, and the length of its JSON."""
     tensor = {"name": "x", "shape": [1, 3], "datatype": "FP32", **more}
     tensor["parameters"] = {"binary_data_size": size}
     text = json.dumps({"inputs": [tensor], **document}).encode()
@@ -721,7 +724,7 @@ def infer_grpc(served):
 
 
 def contents(datatype, values, shape=None):
-    """An input with typed contents."""
+    """Return an input with typed contents."""
     fields = {"BOOL": "bool", "UINT64": "uint64", "INT64": "int64", "BYTES": "bytes"}
     fields |= {"FP32": "fp32", "FP64": "fp64"}
     field = fields.get(datatype, "uint" if datatype.startswith("U") else "int")
@@ -746,7 +749,7 @@ def test_typed_contents(infer_grpc, dtype):
 
 
 def raw(*data, **changes):
-    """A request with raw contents."""
+    """Return a request with raw contents."""
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 3], **changes}
     return {"inputs": (tensor,), "raw_input_contents": data}
 
@@ -807,7 +810,7 @@ def test_the_longest_id(served, infer_grpc):
 
 
 def test_a_long_shape_is_refused_without_a_copy():
-    """Other threads, such as the event loop's, cannot run while a long list is copied or shown."""
+    """A copy or text of a long list would block other threads, such as the event loop's."""
     request = open_inference_messages.message_class("ModelInferRequest")(inputs=[{"name": "x"}])
     request.inputs[0].datatype = "FP32"
     request.inputs[0].shape.extend([1] * 4_000_000)
@@ -818,7 +821,7 @@ def test_a_long_shape_is_refused_without_a_copy():
 
 
 def test_a_parameter_without_a_value(infer_grpc):
-    """The map may have an entry that chooses no value."""
+    """An entry of the map may set no field of the `oneof`."""
     empty = open_inference_messages.message_class("InferParameter")()
     row = contents("FP32", [1, 2, 3], [1, 3])
     assert infer_grpc(row, parameters={"other": empty}).outputs[0].contents.fp32_contents
@@ -827,7 +830,7 @@ def test_a_parameter_without_a_value(infer_grpc):
 
 
 def test_requests_without_a_sequence_may_have_its_parameters(infer_grpc):
-    """As Triton's clients in other languages send them."""
+    """Triton's clients in other languages send `sequence_id` 0 and false flags."""
     parameter = open_inference_messages.message_class("InferParameter")
     parameters = {"sequence_id": parameter(uint64_param=0)}
     parameters["sequence_start"] = parameters["sequence_end"] = parameter(bool_param=False)

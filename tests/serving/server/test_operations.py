@@ -323,7 +323,7 @@ def test_client_verify_requires_a_client_certificate(exported, tmp_path, tools):
 
 
 def test_unix_socket_answers_within_the_channel_arguments(exported, tmp_path, tools):
-    """gRPC refuses a message beyond the limit that the arguments set."""
+    """gRPC refuses a message that exceeds the limit in the arguments."""
     sessions = tmp_path / "session.config"
     sessions.write_text("intra_op_parallelism_threads: 2")
     changes = {"grpc_socket_path": str(tmp_path / "s.sock"), "rest_api_port": 0}

@@ -37,7 +37,7 @@ def wait_until(true, seconds=300):
 
 @pytest.fixture
 def together(exported, tmp_path, tools):
-    """Two processes on a copy of the tiny policy; yields (process, gRPC port, REST port, base)."""
+    """Two processes that serve a copy of the tiny policy: (process, gRPC port, REST port, base)."""
     base = tmp_path / "base"
     shutil.copytree(exported, base)
     monitoring = tmp_path / "monitoring.config"
@@ -57,7 +57,7 @@ def together(exported, tmp_path, tools):
 
 
 def children_of(process):
-    """The other processes that serve, of those that a process has started."""
+    """Return the ids of the server processes that a process has started."""
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return [int(c) for c in listed if b"--process_of" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
@@ -84,7 +84,7 @@ def test_two_processes_are_one_server(together, exported, tools):
     addresses = [f"grpc://127.0.0.1:{grpc_port}", f"http://127.0.0.1:{rest_port}"]
 
     def ask_all(name):
-        """Forty connections, so that each process gets some."""
+        """Use forty connections, so that each process accepts some."""
         for number in range(40):
             with connect(addresses[number % 2], name) as client:
                 np.testing.assert_array_equal(client.act(raw), expected)

@@ -41,7 +41,7 @@ def test_policy_chooses_among_whole_integers(tmp_path, policy, expected):
 
 
 def add_version(exported, base, name):
-    """Copies the policy into place as an export does: aside, then renamed."""
+    """Copy the policy to a temporary folder and rename it, as an export does."""
     shutil.copytree(exported / "1", base / ".aside")
     os.rename(base / ".aside", base / name)
 
@@ -81,7 +81,7 @@ def test_swap_keeps_a_version_with_requests_in_progress(tmp_path, exported):
             gone = pytest.raises(ServingError, match=r"Specific\(tiny, 1\)")
             with gone, repository.use("tiny", version=1):
                 pass
-            assert old.signature("act")  # and it still runs: its session is open
+            assert old.signature("act")  # its session is still open
         await settle(repository)
         assert states(repository) == {2: State.AVAILABLE, 1: State.END}
         shutil.rmtree(tmp_path / "2")
@@ -260,12 +260,12 @@ def test_new_model_that_cannot_be_loaded_leaves_the_old_list(tmp_path, exported,
         with repository.use("old", label="a") as servable:
             assert servable.version == 1
 
-    # With a retry in a minute, for which the test does not wait.
+    # The retry would follow after a minute; the test does not wait for it.
     scenario(steps, Flags(max_num_load_retries=1, enable_model_warmup=False))
 
 
 async def seen_during(change, repository):
-    """Return (ready, folder of the version that answers), of all moments until a list is in."""
+    """Return all (ready, version directory) until `change` ends, and its exception."""
     trying, seen = asyncio.ensure_future(change), set()
     while not trying.done():
         with repository.use("tiny") as servable:

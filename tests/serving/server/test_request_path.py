@@ -32,7 +32,7 @@ def test_a_predict_request_passes_through_at_most_9_files(exported, tools, rows)
         with urllib.request.urlopen(address, body, timeout=30) as reply:
             assert len(json.load(reply)["predictions"]) == rows
 
-    threading.setprofile(profile)  # of the threads that start from now on, the server's
+    threading.setprofile(profile)  # for threads that start later: the server's
     try:
         with running(flags) as server:
             request()

@@ -54,7 +54,7 @@ def test_both_transports_give_the_same_numbers(ask, server, tools):
 
 
 def test_empty_batch_has_an_empty_reply(ask, server, tools):
-    """Over REST, `[]` has no row shape; the signature gives it."""
+    """`[]` has no row shape over REST, so the signature determines it."""
     from serving.client import connect
 
     for scheme, port in (("grpc", server.grpc_port), ("http", server.rest_port)):
@@ -147,7 +147,7 @@ def test_gzip_chunked_and_100_continue_bodies(ask, tools):
 
 
 def mark_as_own_export(directory):
-    """Add the file by which the server knows that the declared shapes bind."""
+    """Add the file that marks our exports, whose declared shapes the server enforces."""
     (directory / "assets.extra").mkdir()
     (directory / "assets.extra" / "policy.json").write_text("{}")
 

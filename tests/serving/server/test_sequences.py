@@ -1,4 +1,4 @@
-"""Sequences, whose state the server keeps: every rule, limit and error, over both protocols."""
+"""Sequences, whose state the server stores: every rule, limit and error, over both protocols."""
 
 import asyncio
 import contextlib
@@ -89,7 +89,7 @@ def step(remembering, tools):
 
 
 def expected_steps(recurrent, tools, seeds):
-    """The outputs of an episode in this process."""
+    """Return the outputs of an episode in this process."""
     policy, outputs = load_policy(recurrent / "1"), []
     memory = policy.predict({"batch_size": np.int32(1)}, "initial_memory")["memory"]
     for seed in seeds:
@@ -261,7 +261,7 @@ def test_a_policy_without_state_has_no_sequences(server, tools):
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
 def test_a_bad_step_delays_and_changes_no_other_sequence(recurrent, tools, scheme):
-    """Good and bad steps of many sequences merge into the same batches."""
+    """Valid and invalid steps of many sequences merge into the same batches."""
     expected = expected_steps(recurrent, tools, range(4))
     errors = []
     with tools.serve(recurrent, enable_batching=True) as server, at(server, scheme) as client:
@@ -354,7 +354,7 @@ def test_full_store_refuses_new_sequences(store):
     code, message = refused(full.step, "c", "start")
     assert code == "RESOURCE_EXHAUSTED" and "at most 2 sequences" in message
     assert [full.step(name) for name in "abab"] == [1, 1, 2, 2]
-    assert full.step("c", "start", "end") == 0  # it needs no room
+    assert full.step("c", "start", "end") == 0  # ends at once, so it is not stored
     full.step("a", "end")
     assert full.step("c", "start") == 0 and full.gauges == (2, 16)
 
@@ -386,7 +386,7 @@ def test_bytes_of_states_are_limited(store):
     large = np.zeros((1, 9), np.float32)
     evicting.signatures["act"] = wider(evicting.signatures["act"], 9)
     assert refused(evicting.step, "e", "start", memory=large)[0] == "RESOURCE_EXHAUSTED"
-    assert evicting.gauges == (2, 16)  # nothing makes room for a state beyond the limit
+    assert evicting.gauges == (2, 16)  # a state beyond the limit evicts no other
     unlimited = store(max_sequence_bytes=0)
     for name in "abcd":
         unlimited.step(name, "start")

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True, scope="module")
 def quiet_logging():
-    """main() sets up logging for a whole process."""
+    """Restore the logging of this process, which `main()` configures."""
     import logging
 
     root = logging.getLogger()
@@ -138,7 +138,7 @@ def test_hot_swap_fails_no_request(tmp_path, tools, num_clients, num_swaps, enab
 
 
 def test_sigterm_drains_and_exits_with_0_during_an_endless_load(exported, tmp_path, tools):
-    """A load that never ends, as on a disk that hangs, does not keep the process alive."""
+    """A model load that never ends, as on a disk that hangs, does not keep the process alive."""
     shutil.copytree(exported / "1", tmp_path / "1")
     port, rest_port = tools.free_port(), tools.free_port()
     command = [sys.executable, "-m", "serving.server", f"--port={port}", "--model_name=tiny"]

@@ -1,6 +1,6 @@
 """A server under mixed load for a long time; `make test-slow`.
 
-SOAK_SECONDS=1800 .venv/bin/python -m pytest -n 0 -m slow -s tests/serving/test_soak.py
+SOAK_SECONDS=1800 .venv/bin/python -m pytest -n 0 -m slow -s tests/serving/server/test_soak.py
 """
 
 import collections
@@ -48,7 +48,7 @@ class Process:
             client.signatures
 
     def status(self):
-        """Version -> state."""
+        """Return version -> state."""
         connection = http.client.HTTPConnection("127.0.0.1", self.ports[1], timeout=60)
         with contextlib.closing(connection):
             connection.request("GET", "/v1/models/tiny")
@@ -56,7 +56,7 @@ class Process:
         return {int(entry["version"]): entry["state"] for entry in entries}
 
     def figures(self):
-        """Memory in MB, descriptors and threads, of the process and those it started."""
+        """Return memory in MB, descriptors and threads of the process and its children."""
         process = psutil.Process(self.popen.pid)
         family = [process, *process.children()]
         memory = sum(each.memory_info().rss for each in family) / 1e6
@@ -79,9 +79,9 @@ class Load:
     """Clients of both transports that send requests until the end; `outcomes` counts the results.
 
     Args:
-        addresses: Of gRPC and REST.
-        policies: What an answer may be equal to.
-        options: Of the clients.
+        addresses: The addresses of gRPC and REST.
+        policies: A reply is right if it equals the actions of one of these.
+        options: Arguments of the clients.
     """
 
     def __init__(self, addresses, policies, tools, each=2, **options):
@@ -129,7 +129,7 @@ class Load:
 
 @pytest.fixture
 def base(tmp_path, tools):
-    """A base folder with version 1, and another policy aside: (base, versions, policies)."""
+    """(base folder with version 1, folders of two versions, policies of both)."""
     tools.export_tiny(tmp_path / "base", seed=0)
     tools.export_tiny(tmp_path / "other", seed=2)
     versions = [tmp_path / "versions" / str(index) for index in (1, 2)]
@@ -234,7 +234,7 @@ def test_deadlines_ignore_the_wall_clock(exported, tools, monkeypatch):
     jump = {"by": 0.0}
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + jump["by"])
-    # Over REST: a gRPC client in Python reckons with the wall clock itself.
+    # Over REST, because gRPC clients in Python use the wall clock.
     with (
         tools.serve(exported) as server,
         connect(f"http://127.0.0.1:{server.rest_port}", "tiny", retries=0) as client,

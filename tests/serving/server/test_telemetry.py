@@ -43,7 +43,7 @@ def exporter():
 
 @pytest.fixture
 def lines():
-    """The log lines in JSON, as a function that parses them."""
+    """Function that returns the parsed JSON of the log lines."""
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(command.JsonLines())
     log = logging.getLogger("serving")
@@ -89,7 +89,7 @@ def ask_grpc(server, array, headers=()):
 
 
 def wait_for(read):
-    """Return what `read` returns as soon as it is not empty; an error reply precedes its record."""
+    """Return the first result of `read` that is not empty; an error is recorded after its reply."""
     deadline = time.monotonic() + 20
     while not (found := read()):
         assert time.monotonic() < deadline

@@ -11,7 +11,7 @@ HALVES = ("half_plus_two", "half_plus_two_tf2")
 
 
 def example(**features):
-    """An Example with a list of numbers or of strings for each feature."""
+    """Return an Example with a list of numbers or of strings for each feature."""
     message = example_pb2.Example()
     for name, entries in features.items():
         feature = message.features.feature[name]
@@ -30,7 +30,7 @@ TWO = (scored(dos=2.0, uno=1.0), scored(cuatro=4.0, tres=3.0))
 
 
 def request_of(kind, model, examples=None, signature="", context=None):
-    """A request; None for examples leaves out the list."""
+    """Return a request; `examples=None` omits the list."""
     request = kind()
     request.model_spec.name, request.model_spec.signature_name = model, signature
     fill(request.input, examples, context)
@@ -209,7 +209,7 @@ def test_the_method_name_counts_only_if_it_is_checked(published, serve_published
 
 
 def multi(model, *tasks, examples=None):
-    """A MultiInferenceRequest; a task is (signature, method) or (signature, method, model)."""
+    """Return a request; a task is (signature, method) or (signature, method, model)."""
     request = inference_pb2.MultiInferenceRequest()
     for signature, method, *other in tasks:
         task = request.tasks.add(method_name=method)

@@ -193,12 +193,12 @@ def test_a_body_is_one_json_document(predict, body):
 
 
 def test_the_last_of_duplicate_keys_counts(predict):
-    """As in Python's `json`; in tensorflow_model_server the first one counts."""
+    """Python's `json` takes the last one, tensorflow_model_server the first one."""
     assert predict('{"instances": [1], "instances": [2]}') == (200, {"predictions": [2]})
 
 
 def test_nesting_of_unused_keys_is_limited(predict):
-    """tensorflow_model_server has no limit; here the depth of the interpreter's stack is one."""
+    """tensorflow_model_server has no limit; here Python's recursion limit applies."""
     for depth, expected in ((500, 200), (500_000, 400)):
         status, _ = predict('{"instances": [1], "nested":' + "[" * depth + "]" * depth + "}")
         assert status == expected
@@ -224,7 +224,7 @@ def test_outputs_of_no_rows(predict, signature):
 
 
 def features_of(document):
-    """Lists of the values of each example, with the kind of each feature."""
+    """Return the values of each example, with the kind of each feature."""
     examples = map(example_pb2.Example.FromString, examples_from_json(document))
     found = []
     for example in examples:

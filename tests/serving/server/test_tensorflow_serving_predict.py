@@ -15,7 +15,7 @@ TEXT.tensor_shape.dim.add(size=1)
 
 
 def floats(value):
-    """The TensorProto of a number or nested lists, in `float_val` as most clients fill it."""
+    """Return a number or nested lists as a TensorProto with `float_val`, as most clients do."""
     array = np.asarray(value, np.float32)
     proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_FLOAT, float_val=array.ravel().tolist())
     for size in array.shape:
@@ -35,7 +35,7 @@ def request_of(model="half_plus_two", signature="", version=None, outputs=(), **
 
 
 def values(response, name):
-    """The output as nested lists, read from `float_val`."""
+    """Return an output as nested lists, read from `float_val`."""
     proto = response.outputs[name]
     assert proto.dtype == types_pb2.DT_FLOAT
     return np.reshape(proto.float_val, [dim.size for dim in proto.tensor_shape.dim]).tolist()
@@ -179,7 +179,7 @@ def test_a_warm_up_request_of_another_shape_than_declared(published_models, tmp_
         assert server.repository.ready
 
 
-def test_a_few_bytes_demand_few_values_of_an_undeclared_shape(published, refusal):
+def test_repeated_values_of_an_undeclared_shape_are_limited(published, refusal):
     """A list that is shorter than the shape repeats its last value."""
     for size, is_refused in ((1000, False), (4000, True)):
         proto = floats(2.0)

@@ -92,7 +92,7 @@ def test_metadata(published, version):
 
 
 def test_metadata_over_rest(published):
-    """The whole document, with the values that the published one has."""
+    """The complete document, with the values of the published one."""
 
     def column(name):
         dims = [{"size": size, "name": ""} for size in ("-1", "1")]

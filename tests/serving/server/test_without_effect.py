@@ -119,7 +119,7 @@ def test_a_metrics_path_without_a_slash_is_refused(tmp_path):
 
 
 def test_the_other_file_of_batching_parameters_is_named(exported, tmp_path, tools, caplog):
-    """The threads belong to the whole server; everything else to the file of the model."""
+    """The server's file sets the number of threads; a model's file sets all other parameters."""
     text = "max_batch_size { value: 3 } num_batch_threads { value: 2 } "
     (tmp_path / "all").write_text(text + "pad_variable_length_inputs: true")
     changes = {"enable_batching": True, "enable_per_model_batching_parameters": True}
@@ -161,7 +161,7 @@ def sparse_and_dense():
 
 
 def test_sparse_tensors_are_named_and_other_signatures_work(tmp_path, tools):
-    """The error was "Tensor :0 ... not found in the Graph"."""
+    """TensorFlow's error is "Tensor :0 ... not found in the Graph"."""
     export_graph(tmp_path, sparse_and_dense)
     with tools.serve(tmp_path) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=20)
@@ -207,7 +207,7 @@ def on_a_gpu():
 
 
 def test_the_cause_of_a_missing_device_comes_first(tmp_path, tools):
-    """TensorFlow's message began with a mismatch of checkpoint and graph."""
+    """TensorFlow's message starts with a mismatch of checkpoint and graph."""
     export_graph(tmp_path, on_a_gpu)
     flags = tools.make_flags(tmp_path)
     with pytest.raises(ServingError) as refusal:

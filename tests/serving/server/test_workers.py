@@ -18,7 +18,7 @@ DTYPES = {"": {"x": np.dtype("float32")}}
 
 
 def run(scenario):
-    """Runs a scenario with two workers."""
+    """Run a scenario with two workers."""
 
     async def whole():
         workers = Workers(2)
@@ -87,7 +87,7 @@ def test_refused_body_is_not_kept_in_memory():
         with pytest.raises(ServingError):
             await workers.call(json_codec.read_predict, body, "", 9999, DTYPES)
         del body
-        await asyncio.sleep(0.1)  # until the thread forgets its call
+        await asyncio.sleep(0.1)  # until the thread drops the call's arguments
         assert held() is None
 
     gc.disable()
