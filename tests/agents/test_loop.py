@@ -191,7 +191,7 @@ def test_levels_of_different_spaces_are_rejected():
 
 
 def fail(env, method, error):
-    """Make a method of an environment raise an error, or return a reward of nan if it is `None`."""
+    """Make a method of an environment raise `error`; without an error, make it reward with nan."""
 
     def failing(*args, **kwargs):
         if error is not None:
@@ -329,7 +329,7 @@ def test_averages_stay_finite(wrong):
 class AutoGraphStatus(keras.layers.Layer):
     """Layer that records whether AutoGraph converts the functions that call it."""
 
-    statuses: ClassVar[set[str]] = set()  # shared, as the target network is a copy
+    statuses: ClassVar[set[str]] = set()  # shared because the target network is a copy
 
     def call(self, inputs):
         self.statuses.add(tf.__internal__.autograph.control_status_ctx().status.name)

@@ -52,7 +52,7 @@ def test_dataset_ids_differ_between_recipes_and_noises():
 
 
 def test_recipes_with_own_controllers_record_their_actions(tmp_path):
-    """Each of the four policies of Pendulum plays episodes of 200 steps."""
+    """Each of the four players of Pendulum plays episodes of 200 steps."""
     folder = str(tmp_path)
     config = collect_dataset.Config(recipe="pendulum", steps=1200, folder=folder)
     data = load_episodes(f"minari:{collect_dataset.main(config)}")

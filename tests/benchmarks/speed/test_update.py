@@ -30,7 +30,10 @@ def weights_of(network):
 
 @pytest.fixture(params=list(update.PRESETS))
 def implementations(request):
-    """Return a preset, a batch and both agents with equal weights; target networks differ."""
+    """Return a preset, a batch and both agents with equal weights.
+
+    The target weights differ from the online weights.
+    """
     training = dataclasses.replace(update.PRESETS[request.param], replay_capacity=2000)
     ours = update.our_agent(training, "float32", jit_compile=False)
     perturb(ours.network, seed=0)
