@@ -1,4 +1,4 @@
-"""The code in the documentation, as a reader copies it: blocks of Python, commands of a shell."""
+"""Find the Python blocks and shell commands in the documentation."""
 
 import dataclasses
 import pathlib
@@ -13,7 +13,7 @@ FENCE = re.compile(r"^( *)```(.*)\n((?:.*\n)*?)\1```$", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """What stands between two fences, and the number of its first line."""
+    """A fenced code block and the number of its first line."""
 
     page: pathlib.Path
     line: int
@@ -22,14 +22,14 @@ class Block:
 
     @property
     def file(self):
-        """The name of the file that the block is, if its first line says so: `# name.py`."""
+        """The file name if the first line is `# name.py`, otherwise `None`."""
         named = re.match(r"# (\w+\.py)$", self.text.partition("\n")[0])
         return named and named[1]
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """One line of a shell: programs with their arguments, joined by pipes."""
+    """A shell command: programs with their arguments, joined by pipes or other operators."""
 
     page: pathlib.Path
     line: int
@@ -41,7 +41,7 @@ class Command:
 
 
 def blocks(page):
-    """All blocks of a page, in their order."""
+    """Return all code blocks of a page in order."""
     text = page.read_text()
     return [
         Block(page, text.count("\n", 0, match.start()) + 2, match[2], textwrap.dedent(match[3]))
@@ -50,13 +50,13 @@ def blocks(page):
 
 
 def commands(block):
-    """The commands of a block; one ends where a line does, outside of quotes."""
+    """Return the commands of a block. A newline ends a command unless it is quoted or escaped."""
     found, pending = [], ""
     for number, line in enumerate(block.text.splitlines(), start=block.line):
         pending += f"{line}\n"
         try:
             words = _words(pending.replace("\\\n", ""))
-        except ValueError:  # a quotation is still open
+        except ValueError:  # a quote is still open
             continue
         if pending.endswith("\\\n"):
             continue

@@ -34,7 +34,7 @@ NODES, FEATURES = 6, 8
 ENTITIES = (NODES, FEATURES)
 GRID = (3, 2, 4)
 STEPS = (4, 5)
-WINDOW = (4, 8)  # steps; 4 numbers of a state, 3 of an action, and the return
+WINDOW = (4, 8)  # steps; features: state (4), action (3), return (1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,16 +42,16 @@ class Case:
     """A layer or model and its known properties.
 
     Attributes:
-        name: of the test.
-        make: `make(**kwargs)` -> a new layer; the keyword arguments are Keras' (`dtype`, `name`).
-        shape: of one input, without the batch.
-        parameters: how many.
-        attention: name -> (H, N, S) of one input, with a T before it for a sequence; the name is
-            "" where the scores are no dict.
-        equivariant: whether permuting the entities permutes the output; None if there are none.
+        name: name in the test IDs.
+        make: `make(**kwargs)` returns a new layer; kwargs are Keras' arguments (`dtype`, `name`).
+        shape: shape of one input without the batch axis.
+        parameters: number of parameters.
+        attention: name -> shape of the scores of one input, (H, N, S) or (T, H, N, S) for a
+            sequence; the name is "" if the layer returns a single array of scores.
+        equivariant: whether permuting the entities permutes the output; None without entities.
         full_precision: whether the output (not the attention) stays float32 under a mixed policy.
-        exact: whether returning attention changes no bit of the output; otherwise another kernel
-            rounds differently.
+        exact: whether the output is bit-identical when attention is returned; if not, another
+            kernel rounds differently.
     """
 
     name: str
@@ -128,7 +128,7 @@ def q_network(preset, shape, parameters, attention, **overrides):
         parameters,
         attention,
         full_precision=True,
-        # Without attention, the last round updates one cell only, with another kernel on some CPUs.
+        # Without attention scores, the last round updates one cell, on some CPUs in another kernel.
         exact="readout_cell" not in overrides,
     )
 
@@ -145,7 +145,7 @@ def classifier(kind, preset, parameters, attention=None, shape=(28, 28, 1)):
 
 
 def sequence_classifier(preset, parameters, attention=None):
-    # Not unrolled, because that compiles slowly.
+    # An unrolled core compiles slowly.
     looped = {} if preset.endswith("transformer") else {"core_arguments": {"unroll": False}}
     return Case(
         f"sequence-{preset}",
@@ -214,10 +214,9 @@ def decision_transformer(preset, parameters, name=None, **arguments):
 
 
 SEEN = {"unseen_feature": 0, "readout_cell": (3, 6)}
-TOKENS = 9 * 8 + (1 + 4 + 3) * 8 + 3 * 8 + 2 * 8  # table, three linear maps, norm
+TOKENS = 9 * 8 + (1 + 4 + 3) * 8 + 3 * 8 + 2 * 8  # embedding, three linear maps, norm
 BLOCK = 4 * (8 * 8 + 8) + 2 * (8 + 8) + (8 * 32 + 32) + (32 * 8 + 8)
 
-# Parameters: convolution, positions and two rounds; memory; layers of the Q values.
 ROUNDS = {f"round_{i}": (2, 2, 6, 6) for i in (1, 2)}
 SLOTS = {"core_arguments": {"mem_slots": 3, "head_size": 3}}
 LAST_THREE = {"context_length": 3, "width": 6}
@@ -305,6 +304,7 @@ CASES = [
         **SEEN,
     ),
     q_network("atari", (36, 36, 4), 57_199, {f"round_{i}": (2, 9, 9) for i in (1, 2)}),
+    # Parameters of the encoder (convolution, positions, two rounds), the core and the Q layers.
     recurrent(
         "relational-memory-entities",
         524 + 40 + 924 + 252,

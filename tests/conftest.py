@@ -9,10 +9,10 @@ import shutil
 import threading
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# One thread a test process: sums come out in one order, so that a resumed run can be held against
-# one that was not stopped, bit by bit; and two processes do not fight over two cores.
+# With one thread, sums have a fixed order: a resumed run equals an uninterrupted run bit for bit.
+# It also keeps two test processes from competing for two cores.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
-# What is compiled here runs a few times: XLA's optimisations take longer than they save.
+# Tests run a compiled function only a few times: XLA's optimisations cost more than they save.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
@@ -21,7 +21,7 @@ os.environ.setdefault(
 from rrl_tf._tf_logging import load_tensorflow
 
 if os.environ["KERAS_BACKEND"] == "tensorflow":
-    # Its modules and graphs are millions of objects, which the collector looks through each time.
+    # TensorFlow creates millions of objects, all visited by each garbage collection: run fewer.
     gc.set_threshold(10_000)
     load_tensorflow()
 
@@ -47,7 +47,7 @@ LONGEST = (
     "offline/test_decision_transformer.py",
     "serving/client/test_memory_sessions.py",
 )
-"""The files that take longest: they begin first, so that no process is left with one of them."""
+"""The slowest files. They start first, because one that starts last delays the parallel run."""
 
 
 def pytest_collection_modifyitems(items):
@@ -67,10 +67,11 @@ def _seed_of_tensorflow():
 
 @pytest.fixture(autouse=True)
 def _seed():
-    """Seeds Python, NumPy and Keras: what is drawn in a test is the same without those before it.
+    """Seed Python, NumPy and Keras, so that a test draws the same numbers when it runs alone.
 
-    TensorFlow's own seed is set once a file. Hardly anything draws by it, as Keras keeps seeds of
-    its own, and to set it drops all kernels of eager operations: a third of small tests' time.
+    TensorFlow's seed is set once per file. Almost nothing uses it, because Keras has separate seed
+    generators. Setting it discards all eager kernels, which takes a third of the time of small
+    tests.
     """
     import tensorflow as tf  # not before KERAS_BACKEND and the threads are set, above
 
@@ -81,7 +82,7 @@ def _seed():
 
 @pytest.fixture(scope="module")
 def few_pictures():
-    """Trainings that draw three frames and one curve: each takes as long as hundreds of steps."""
+    """Limit a run to three frames and one curve; each takes as long as hundreds of steps."""
     from rrl_tf.interpret import episode as pictures
     from rrl_tf.training import report
 
@@ -93,7 +94,7 @@ def few_pictures():
 
 @pytest.fixture
 def unfinished(monkeypatch):
-    """End runs of agents without the final evaluation, figures and export: half of the time."""
+    """Skip the final evaluation, figures and export of agent runs, half of their time."""
     from rrl_tf.agents import train
 
     monkeypatch.setattr(train, "_finish", lambda *_: None)
@@ -101,7 +102,7 @@ def unfinished(monkeypatch):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Debian's Chromium, driven by playwright."""
+    """Start Debian's Chromium with Playwright."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
@@ -112,7 +113,7 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Opens an address; in the end nothing may stand in the browser's console."""
+    """Return a function that opens an address; any console message or page error fails the test."""
     said, contexts = [], []
 
     def open_page(address, wait_for, width=1100, height=800, **options):
@@ -133,7 +134,11 @@ def open_page(browser):
 
 @pytest.fixture
 def usable_on_a_phone():
-    """Checks that a page of 320 pixels is shown whole, and that all has a name and room."""
+    """Return a function that checks a page of 320 pixels in width.
+
+    The page must not scroll horizontally, every control needs a name, and buttons need a height of
+    40 pixels.
+    """
 
     def check(page, *more):
         assert page.evaluate("document.documentElement.scrollWidth") == 320
@@ -148,7 +153,7 @@ def usable_on_a_phone():
 
 @pytest.fixture
 def web_server():
-    """Serves the files of a folder over HTTP; called with the folder, it returns the address."""
+    """Return a function that serves a folder over HTTP and returns the address."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_):

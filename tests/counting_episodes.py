@@ -10,7 +10,7 @@ BOX = gymnasium.spaces.Box(-2.0, 4.0, (2,))
 
 
 def episode(steps, start=0.0, discrete=False):
-    """States count up by one from `start`; the reward of a step is its number plus one."""
+    """Return an episode: states count up from `start`, rewards are 1, 2, 3 and so on."""
     states = start + np.arange(steps + 1, dtype="float32")
     actions = np.arange(steps) % 3
     if not discrete:
@@ -20,11 +20,11 @@ def episode(steps, start=0.0, discrete=False):
 
 
 def offline(lengths, discrete=False):
-    """Episode i starts at state 100 i."""
+    """Return data in which episode i starts at state 100 i."""
     space = gymnasium.spaces.Discrete(3) if discrete else BOX
     episodes = tuple(episode(n, 100.0 * i, discrete) for i, n in enumerate(lengths))
     return OfflineData("test", episodes, space, "none")
 
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=4)
-"""Lengths of episodes, for hypothesis."""
+"""Hypothesis strategy for the lengths of episodes."""

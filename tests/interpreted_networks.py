@@ -20,7 +20,7 @@ def with_random_weights(model):
 
 @functools.cache
 def agent(**arguments):
-    """A Q network of two rounds that reads the entity 6; all cells are visible by default."""
+    """Return a Q network with two rounds that reads entity 6; all cells are visible by default."""
     arguments = {"conv_filters": (8,), "block": {"num_heads": 2, "key_size": 4}} | arguments
     arguments = {"hidden_units": (8,), "readout_cell": (1, 2)} | arguments
     model = RelationalQNetwork.from_preset("fast", num_actions=ACTIONS, **arguments)
@@ -30,7 +30,7 @@ def agent(**arguments):
 
 @functools.cache
 def functional():
-    """A user's own model: attention between five entities, and the mean of what it returns."""
+    """Return a functional model of a user: attention between five entities, then their mean."""
     entities = keras.Input((5, 3))
     x = keras.layers.Dense(8, activation="relu")(entities)
     relate = MultiHeadDotProductAttention(num_heads=2, key_size=4, output_size=8)

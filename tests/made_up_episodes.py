@@ -24,7 +24,7 @@ def made_up(episodes, steps):
 def write_minari(folder, episodes):
     """Write a Minari data set without an environment and return its source."""
     os.environ["MINARI_DATASETS_PATH"] = str(folder)
-    import minari  # it reads the variable once
+    import minari  # reads MINARI_DATASETS_PATH once, when it is imported
 
     buffers, episodes = [], list(episodes)
     (states,), (actions,) = (episodes[0][name].shape[1:] for name in ("observations", "actions"))
@@ -41,7 +41,7 @@ def write_minari(folder, episodes):
             )
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about missing metadata
+        warnings.simplefilter("ignore")  # warnings about missing metadata
         minari.create_dataset_from_buffers(
             "benchmarks/made-up-v0",
             buffers,

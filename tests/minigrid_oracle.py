@@ -1,4 +1,4 @@
-"""MiniGrid's DoorKey in any state, the reference for the one of tensor operations."""
+"""MiniGrid's DoorKey in any state, as the reference for `DoorKeyGraph`."""
 
 import functools
 import itertools
@@ -15,11 +15,11 @@ class MiniGridOracle(DoorKeyEnv):
     """MiniGrid's own DoorKey, whose state can be set and read.
 
     A state is a tuple of the fields of `DoorKeyState`. Steps, rewards and views are MiniGrid's
-    code. A view takes 97 % of a step, so the views of earlier states are kept.
+    code. Computing the view takes 97 % of a step, so views are cached by state.
 
     Args:
         size: side of the grid.
-        views: dict that keeps views; oracles of one size may share it.
+        views: dict used as the cache of views; oracles of one size may share it.
         max_steps: time limit; `None` is MiniGrid's.
     """
 
@@ -28,7 +28,7 @@ class MiniGridOracle(DoorKeyEnv):
         self._views = {} if views is None else views
 
     def put(self, state):
-        """Set the state, as MiniGrid's generator sets the first one."""
+        """Build the grid of a state with the same calls as MiniGrid's generator."""
         size, wall, door, lock, key_x, key_y, x, y, direction, steps = state
         self.grid = Grid(size, size)
         self.grid.grid = [*self._walls(wall)]
@@ -92,13 +92,13 @@ def every_state(size):
 
 
 def differences(step, states, actions, oracle=None):
-    """Count the cases in which a step returns anything else than MiniGrid's.
+    """Count the cases in which a step differs from MiniGrid's.
 
     Args:
         step: `DoorKeyGraph(actions="all").step`, or a `tf.function` of it.
         states: `(N, 10)` int32, of one size.
         actions: `(N,)` int32.
-        oracle: a `MiniGridOracle` that may keep some of the views.
+        oracle: a `MiniGridOracle` whose cache may already contain views.
     """
     state, *outcome = step(DoorKeyState(*np.ascontiguousarray(states.T)), actions)
     ours = (np.stack([np.asarray(column) for column in state], axis=1), *map(np.asarray, outcome))

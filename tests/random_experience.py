@@ -1,10 +1,10 @@
-"""Random episodes for the tests of replays, and what should be made of them, by brute force."""
+"""Random episodes for the replay tests, and brute-force versions of the expected results."""
 
 import numpy as np
 
 
 def play(replay, steps, num_envs, seed, ends=0.2):
-    """Feeds random episodes whose observations are unique numbers; returns the trajectory."""
+    """Add random episodes with unique numbers as observations; return the trajectory."""
     rng = np.random.default_rng(seed)
     clock = 0
     current = np.arange(num_envs)
@@ -24,13 +24,13 @@ def play(replay, steps, num_envs, seed, ends=0.2):
         }
         replay.add(**step)
         trajectory.append(step)
-        # A new episode begins with an observation that must never be bootstrapped from.
+        # A new episode starts with a negative observation, from which no target may bootstrap.
         current = np.where(end, -after, after)
     return trajectory
 
 
 def expected_transitions(trajectory, n, discount, num_envs):
-    """All finished n-step transitions, by brute force from the definition."""
+    """Return all complete n-step transitions, computed from the definition."""
     transitions = {}
     for env in range(num_envs):
         for start, step in enumerate(trajectory):
@@ -54,7 +54,7 @@ def expected_transitions(trajectory, n, discount, num_envs):
 
 
 def observed_returns(trajectory, discount, num_envs):
-    """Observation -> its return to the episode's end, -inf where that is not a termination."""
+    """Return observation -> return until the termination, -inf if the episode is not terminated."""
     expected = {}
     for env in range(num_envs):
         value, known = 0.0, False

@@ -28,7 +28,7 @@ def variables(num_rows=None, **arguments):
 
 
 def random_layer(num_rows=None, **options):
-    """A layer whose weights are the same for the same sizes."""
+    """Return a layer whose weights depend only on its sizes."""
     layer = RelationalMemory(**{**ARGUMENTS, **options})
     rows = () if num_rows is None else (num_rows,)
     layer.build((2 if layer.stateful else None, None, *rows, FEATURES))

@@ -1,4 +1,4 @@
-"""Small networks that remember, and sequences for them."""
+"""Small recurrent networks and input sequences."""
 
 import functools
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from rrl_tf.models import RecurrentQNetwork
 
 GRID = (3, 3, 5)
 ACTIONS = 3
-SEEN = SimpleNamespace(unseen_feature=0, agent_cell=(1, 2), agent_feature=None)  # a preprocessor
+SEEN = SimpleNamespace(unseen_feature=0, agent_cell=(1, 2), agent_feature=None)  # as a preprocessor
 SMALL = {
     "num_actions": ACTIONS,
     "hidden_units": (8,),
@@ -34,21 +34,21 @@ def network(preset, preprocessor=SEEN, **overrides):
     model = RecurrentQNetwork.from_preset(preset, preprocessor, **arguments)
     model.build({"observation": (None, *GRID)})
     rng = np.random.default_rng(1)
-    for weight in model.weights:  # also gains and biases say something
+    for weight in model.weights:  # random gains and biases, so that all weights matter
         weight.assign(rng.normal(0.0, 0.4, size=weight.shape))
     return model
 
 
 @functools.cache
 def shared(preset):
-    """A network that a test doesn't change."""
+    """Return a cached network. Tests must not change it."""
     return network(preset)
 
 
 def sequences(batch=2, times=5, seed=0):
     rng = np.random.default_rng(seed)
     observation = rng.random((batch, times, *GRID)).astype("float32")
-    observation[..., 0] = rng.random((batch, times, *GRID[:-1])) < 0.3  # out of sight
+    observation[..., 0] = rng.random((batch, times, *GRID[:-1])) < 0.3  # not visible
     return {
         "observation": observation,
         "previous_action": rng.integers(-1, ACTIONS, (batch, times)).astype("int32"),
@@ -57,6 +57,6 @@ def sequences(batch=2, times=5, seed=0):
 
 
 def some_memory(model, batch, seed=3):
-    """A memory in the middle of an episode."""
+    """Return a memory from the middle of an episode."""
     _, memories = model.unroll(sequences(batch, 2, seed))
     return array(memories)[:, -1]

@@ -1,10 +1,10 @@
-"""DeepMind's Relational Memory Core in numpy, float64, one row at a time, on Sonnet's own names."""
+"""DeepMind's Relational Memory Core in NumPy: float64, row by row, with Sonnet's names."""
 
 import numpy as np
 
 
 def random_variables(arguments, features, num_rows=1, seed=0, deviation=0.5):
-    """name -> array of every variable that Sonnet makes for the arguments."""
+    """Return name -> array for every variable that Sonnet creates for the arguments."""
     mem_size = arguments["head_size"] * arguments.get("num_heads", 1)
     blocks = arguments.get("num_blocks", 1)
     key_size = arguments.get("key_size") or arguments["head_size"]
@@ -42,7 +42,7 @@ def sigmoid(x):
 
 
 class Oracle:
-    """The core with its variables; `step` is one input of one sample."""
+    """The core with given variables; `step` processes one input of one sample."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Oracle:
         return row
 
     def attention(self, block, z):
-        """Heads of every row, concatenated, and the scores (H, N, N)."""
+        """Return the concatenated heads of every row and the scores (H, N, N)."""
         k, d = self.key_size, self.head_size
         fused = np.stack([self.norm(3 * block, self.linear(1 + block, row)) for row in z])
         heads, scores = [], []
@@ -99,7 +99,12 @@ class Oracle:
         return np.concatenate(heads, axis=1), np.stack(scores)
 
     def step(self, x, memory):
-        """The next memory, and the scores of each block: x (F,) or (n, F), memory (slots, size)."""
+        """Return the next memory and the scores of each block.
+
+        Args:
+            x: `(F,)` or `(n, F)`.
+            memory: `(slots, size)`.
+        """
         rows = np.stack([self.linear(0, row) for row in np.atleast_2d(x)])
         z, scores = np.concatenate([memory, rows]), []
         for block in range(self.blocks):
@@ -118,7 +123,7 @@ class Oracle:
         return input_gate * np.tanh(attended) + forget_gate * memory, scores
 
     def run(self, sequences, memories=None):
-        """All memories (B, T, slots * size) and scores [block] (B, T, H, N, N) of (B, T, ...)."""
+        """Return memories (B, T, slots * size) and, per block, scores (B, T, H, N, N)."""
         outputs, scores = [], []
         for b, sequence in enumerate(np.asarray(sequences, "float64")):
             memory = identity(self.slots, self.mem_size)

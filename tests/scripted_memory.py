@@ -1,4 +1,4 @@
-"""MiniGrid's Memory for the supervised tests of memories: a script says what is in view."""
+"""A substitute for MiniGrid's Memory with scripted views, for the supervised memory tests."""
 
 import types
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class ScriptedMemory:
-    """Tells step by step whether the room's, the upper and the lower object are in view."""
+    """An environment whose script lists per step which objects are in view: room, upper, lower."""
 
     def __init__(self, in_view, start):
         self.in_view, self.start, self.time = in_view, start, 0

@@ -1,8 +1,11 @@
 """Tiny runs of every task in separate processes: `python shared_runs.py RUNS RUN ...`.
 
-A RUN is `TASK:DEVICES:NAME`, or `TASK:DEVICES:NAME:JSON` with fields of its configuration. In the
-environment, `LOGICAL_DEVICES` is how many virtual CPU devices there are, and `SIGNAL` a signal and
-the step of the log's row at which the process sends it to itself: `9:15`.
+A RUN is `TASK:DEVICES:NAME`, or `TASK:DEVICES:NAME:JSON` with fields of its configuration.
+
+Environment variables:
+    LOGICAL_DEVICES: number of virtual CPU devices.
+    SIGNAL: `NUMBER:STEP`, for example `9:15`; the process sends itself this signal before it writes
+        the log row of this step.
 """
 
 import csv
@@ -29,7 +32,7 @@ FIT = {
 
 
 def write_digits(folder):
-    """MNIST's four files with a few images: a bright bar, its row is the label."""
+    """Write MNIST's four files with a few images; the row of a bright bar is the label."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", 60), ("t10k", 20)):
         labels = np.arange(count, dtype=np.uint8) % 10
@@ -109,14 +112,14 @@ NAMES = tuple(task.__name__ for task in _TASKS)
 
 
 def train(runs, task, devices, name, **fields):
-    """The run of a task, in a folder of that name."""
+    """Train a task in a run folder of the given name and return the run."""
     main, config = {each.__name__: each for each in _TASKS}[task](runs)
     places = {"runs": str(runs), "name": name, "devices": devices}
     return main(dataclasses.replace(config, **places, **fields))
 
 
 def environment():
-    """What a process needs to run this file, or tests."""
+    """Return the environment variables of a process that runs this file or tests."""
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, (TESTS.parent, TESTS))),
@@ -125,12 +128,12 @@ def environment():
 
 
 def checkpoints(run):
-    """The whole checkpoints in a run folder."""
+    """Return the complete checkpoints in a run folder."""
     return sorted(path for path in (run / "checkpoints").iterdir() if path.name.isdigit())
 
 
 def assert_equal(run, expected):
-    """Two run folders hold the same log and the same weights, but for rounding."""
+    """Check that two run folders have the same log and weights, except for rounding."""
     logs = [_rows(path / "metrics.csv") for path in (run, expected)]
     for row, other in zip(*logs, strict=True):
         assert row == pytest.approx(other, rel=1e-4, abs=1e-5)
@@ -155,7 +158,7 @@ def _newest_state(run):
 
 
 def make_logical_devices():
-    """Makes the CPU as many devices as the environment asks for; before TensorFlow starts."""
+    """Split the CPU into `LOGICAL_DEVICES` devices. Call it before TensorFlow is initialized."""
     import tensorflow as tf
 
     (processor,) = tf.config.list_physical_devices("CPU")
@@ -165,7 +168,7 @@ def make_logical_devices():
 
 
 def signalled(number, step):
-    """Sends this process a signal when the training comes to a step."""
+    """Send this process a signal before the log row of a step is written."""
     from rrl_tf.training import MetricsLog
 
     write = MetricsLog.write

@@ -1,4 +1,4 @@
-"""Small models, and Node.js to run the files of the page, for tests of the static page."""
+"""Small models and a Node.js runner for tests of the static page."""
 
 import json
 import pathlib
@@ -21,7 +21,7 @@ BLOCK = {"num_heads": 2, "key_size": 4}
 
 
 def page_with_modules(folder, presets):
-    """A page's folder, whose modules node takes for modules."""
+    """Write a page and return its folder. Node.js loads its scripts as ES modules."""
     page = write_page(folder / "page", presets)
     (page / "package.json").write_text('{"type": "module"}')
     return page
@@ -88,14 +88,14 @@ def classifier_preset(folder, **arguments):
 
 
 def shake(network):
-    """Gives every weight a value of its own: new biases and norms are zeros and ones."""
+    """Set all weights to random values, because new biases and norms are only zeros and ones."""
     rng = np.random.default_rng(0)
     network.set_weights([rng.normal(0, 0.3, weight.shape) for weight in network.get_weights()])
     return network
 
 
 def in_page(script, page, asked, tmp_path):
-    """Runs the page's files; the process that ended, and the file of all that was said."""
+    """Run a script with the page's files in Node.js; return the process and its output file."""
     if not (node := shutil.which("node")):
         pytest.skip("needs node, to run the page's network (apt-get install nodejs)")
     question, out = tmp_path / "asked.json", tmp_path / "said"
@@ -106,13 +106,13 @@ def in_page(script, page, asked, tmp_path):
 
 
 def play_in_page(page, name, starts, limit, tmp_path, target=None):
-    """As `play`, by the page's files."""
+    """Play as `play` does, with the page's files."""
     asked = {"name": name, "starts": [*map(vars, starts)], "limit": limit, "target": target}
     return in_page("play.mjs", page, asked, tmp_path)
 
 
 def compare(done, out, expected, said):
-    """Whether the page did the same, and said the same."""
+    """Check that the page printed the expected results and wrote the expected numbers."""
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == expected
     here = np.fromfile(out, "float32").reshape(said.shape)

@@ -32,7 +32,7 @@ class Module:
 
     @functools.cached_property
     def name(self):
-        """Dotted name; that of an `__init__` file is the package's."""
+        """Dotted name; for an `__init__` file, the name of the package."""
         parts = self.path.relative_to(ROOT).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -51,7 +51,7 @@ class Module:
         return sum(isinstance(node, ast.stmt) for node in nodes) - len(constants)
 
     def imports(self, top_level=False):
-        """Names of what the module imports: `package.module` or `package.module.name`."""
+        """Return the imported names: `package.module` or `package.module.name`."""
         nodes = self.tree.body if top_level else list(ast.walk(self.tree))
         imports = [node for node in nodes if isinstance(node, ast.Import)]
         froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
@@ -59,7 +59,7 @@ class Module:
         return names | {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
 
     def long_functions(self, limit):
-        """Names of functions with more than `limit` lines without their docstring."""
+        """Return the names of functions with more than `limit` lines without their docstring."""
         functions = (ast.FunctionDef, ast.AsyncFunctionDef)
         return [
             f"{self.name}.{node.name}"
@@ -82,15 +82,15 @@ def read_modules(folders=FOLDERS):
 
 
 def imported_modules(module, modules, top_level=False):
-    """Return the names of those of `modules` that a module imports."""
+    """Return the names in `modules` that a module imports."""
     names = module.imports(top_level)
     return {name if name in modules else name.rpartition(".")[0] for name in names} & set(modules)
 
 
 def import_cycle(modules):
-    """Return the names of modules that import each other in a circle, an empty list if none do.
+    """Return the names of the modules in an import cycle, or an empty list.
 
-    `__init__` files do not count: they import their package's modules to make names public.
+    `__init__` files are ignored: they import their package's modules to make names public.
     """
     graph = {
         name: {
@@ -120,7 +120,7 @@ def closure(name, modules):
 
 
 def count_statements(modules):
-    """Return statements of each folder, of each package in `rrl_tf`, and in total, as a dict."""
+    """Return a dict: statements per folder, per package in `rrl_tf`, and in total."""
     counts = collections.Counter()
     for module in modules.values():
         folder, package = (*module.name.split("."), "")[:2]

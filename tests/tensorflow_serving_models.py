@@ -12,7 +12,7 @@ FLOAT, INT, STRING = tf.float32, tf.int32, tf.string
 
 
 def write_models(base):
-    """Write each model's versions to a directory of its name below `base`."""
+    """Write the versions of each model to `base/NAME/VERSION`."""
     for version in (VERSION, "00000124"):
         save_graph(base / "half_plus_two" / version, half_plus(2.0))
     save_graph(base / "half_plus_three" / VERSION, half_plus(3.0))
@@ -29,7 +29,8 @@ def save_graph(directory, build):
 
     Args:
         directory: The version directory.
-        build: Returns signature name -> (inputs, outputs, method name), with tensors by name.
+        build: Function that returns signature name -> (inputs, outputs, method name); inputs and
+            outputs are dicts of tensors.
     """
     with tf.Graph().as_default(), v1.Session() as session:
         signatures = {name: _signature_def(*parts) for name, parts in build().items()}
@@ -55,7 +56,7 @@ def half_plus(constant):
     """Return a builder of y = x / 2 + constant, y2 = x / 2 + constant + 1, y3 = x2 / 2 + 3."""
 
     def build():
-        examples = v1.placeholder(STRING, name="tf_example")  # of any shape, as published
+        examples = v1.placeholder(STRING, name="tf_example")  # any shape, as in the original
         features = tf.io.parse_example(
             tf.reshape(examples, [-1]),
             {
@@ -81,7 +82,7 @@ def half_plus(constant):
 
 
 def counter():
-    """Build a model with a state: its signatures read, increase and reset a variable."""
+    """Build a stateful model: its signatures read, increase and reset a variable."""
     value, delta = v1.Variable(0.0, name="counter"), v1.placeholder(FLOAT, name="delta")
     return {
         "get_counter": ({}, {"output": value.read_value()}),
@@ -152,7 +153,7 @@ def _other_methods(inputs, outputs):
 
 
 def tensors():
-    """Build signatures that return their inputs, of any shape, and some that JSON cannot hold."""
+    """Build signatures that return inputs of any shape, and outputs that JSON cannot represent."""
 
     def same(**dtypes):
         inputs = {name: v1.placeholder(dtype, name=name) for name, dtype in dtypes.items()}
@@ -186,7 +187,7 @@ def tensors():
 
 
 def save_half_plus_two_tf2(directory):
-    """Save half_plus_two as a `tf.Module`: its x has a default and is declared [1]."""
+    """Save half_plus_two as a `tf.Module`; `x` has a default value and the shape [1]."""
     half, two, three = (tf.Variable(value) for value in (0.5, 2.0, 3.0))
     specs = {"x": tf.io.FixedLenFeature([1], FLOAT)}
     vector, examples = tf.TensorSpec([1], FLOAT, "inputs"), tf.TensorSpec([None], STRING, "inputs")
@@ -212,7 +213,7 @@ def save_half_plus_two_tf2(directory):
 
 
 def save_functions(base):
-    """Save models of one `tf.function` for each signature, as the published tests do."""
+    """Save models with one `tf.function` per signature, as the published tests do."""
     six, any_shape = tf.Variable(6.0), tf.TensorSpec(None, FLOAT, "x")
     batch, scalar = tf.TensorSpec([None, 1], FLOAT, "x"), tf.TensorSpec([], FLOAT, "x")
     fours = tf.TensorSpec([None, 4], FLOAT, "x")

@@ -29,7 +29,7 @@ ROOMS = (
 
 
 def public(room):
-    """Name → function of everything that a module offers; of classes, the methods they define."""
+    """Yield (name, function) for public functions of a module and methods of its classes."""
     module = importlib.import_module(room)
     own = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == room]
     for name in getattr(module, "__all__", [n for n in own if not n.startswith("_")]):
@@ -44,7 +44,7 @@ def public(room):
 
 
 def lacking(function):
-    """What has no annotation: names of parameters, and `return`."""
+    """Return the names of parameters without annotation, and `return` if it has none."""
     signature = inspect.signature(function)
     bare = [
         parameter.name

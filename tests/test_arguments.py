@@ -76,7 +76,7 @@ def test_integers_from_takes_one_or_several_integers(values, least):
     index=st.integers(0, 2**32 - 1) | st.just(0),
 )
 def test_batch_generator_differs_from_every_seed(seeds, epoch, index):
-    """NumPy's generator of the seed [7, 0, 0] equals that of 7."""
+    """NumPy creates equal generators for the seeds 7 and [7, 0, 0]."""
     batch = batch_generator(seeds[0], epoch, index).bit_generator.state
     assert batch == batch_generator(seeds[0], epoch, index).bit_generator.state
     for seed in seeds:

@@ -18,7 +18,7 @@ BATCH = 3
 ATTENDING = [case for case in CASES if case.attention]
 PERMUTED = [case for case in CASES if case.equivariant is not None]
 
-# Another case compiles the same operations.
+# The XLA test of these is slow-only, because another case compiles the same operations.
 COMPILED_ELSEWHERE = {
     "memory-two-blocks",
     "RelationalClassifier-fast",
@@ -29,7 +29,7 @@ COMPILED_ELSEWHERE = {
     "q-network-atari",
     "recurrent-none",
 }
-# One training step of each kind of loop runs as a graph, which takes seconds to trace.
+# One case per kind of loop trains as a graph, because tracing takes seconds.
 FITTED_AS_GRAPH = {"memory-default", "sequence-fast-lstm", "recurrent-lstm-dense"}
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -52,7 +52,7 @@ def built(case, **kwargs):
     layer.build((None, *case.shape))
     rng = np.random.default_rng(1)
     for weight in layer.weights:
-        if len(weight.shape) not in (2, 4):  # not matrices and kernels of convolutions
+        if len(weight.shape) not in (2, 4):  # neither a matrix nor a convolution kernel
             weight.assign(rng.normal(1.0, 0.3, size=weight.shape))
     return layer
 
@@ -175,7 +175,7 @@ def test_symbolic_shape_is_the_real_shape(case):
 
 @attending
 def test_functional_model_returns_attention_of_the_symbolic_shape(case):
-    # Keras takes the second symbolic call of a layer for the first one, without its arguments.
+    # A new layer, because Keras treats a second symbolic call as the first and drops its arguments.
     layer, symbol = built(case), keras.Input(case.shape)
     layer.set_weights(shared(case).get_weights())
     symbolic, symbols = layer(symbol, return_attention_scores=True)
@@ -211,7 +211,7 @@ def test_mixed_precision_computes_in_float16_and_keeps_float32_weights(case):
     output, *attention = keras.tree.flatten(result)
     output_dtype = "float32" if case.full_precision else half
     assert keras.backend.standardize_dtype(output.dtype) == output_dtype
-    if keras.backend.backend() != "torch":  # Keras gives layers with weights a float32 there
+    if keras.backend.backend() != "torch":  # Keras reports float32 for layers with weights
         assert layer(keras.Input(case.shape)).dtype == output_dtype
     for scores in attention:
         assert keras.backend.standardize_dtype(scores.dtype) == half
@@ -279,7 +279,7 @@ def test_one_step_of_fit_changes_every_weight(case):
         for weight, old, new in zip(layer.trainable_weights, before, after)
         if (old == new).all()
     ]
-    # The softmax ignores what is added to all keys.
+    # A constant that is added to all keys does not change the softmax.
     assert all(path.endswith("key_norm/beta") for path in unchanged)
 
 

@@ -1,4 +1,4 @@
-"""JAX lowers every layer and model and its gradient for GPUs and TPUs, without having one."""
+"""JAX lowers every layer, model and gradient for GPUs and TPUs; no such device is needed."""
 
 import importlib.util
 import subprocess
@@ -49,7 +49,7 @@ for case in CASES:
 """
 
 
-@pytest.mark.slow  # a minute each
+@pytest.mark.slow  # each takes a minute
 @pytest.mark.parametrize("kind", ["layers", "models"])
 def test_every_case_lowers_for_gpus_and_tpus(kind):
     if importlib.util.find_spec("jax") is None:

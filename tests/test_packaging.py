@@ -19,7 +19,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 
 def lines(text):
-    """Requirements of a file, without comments and blank lines."""
+    """Return the requirements in a file without comments and blank lines."""
     bare = [line.partition("#")[0].strip() for line in text.splitlines()]
     return [line for line in bare if line]
 
@@ -45,7 +45,7 @@ def test_runtime_needs_no_development_tool():
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel, built from a copy: what is left of another build would be packed as well."""
+    """Build the wheel from a copy, because files of an earlier build would be packed as well."""
     place = tmp_path_factory.mktemp("wheel")
     source = place / "source"
     for name in PACKAGES:

@@ -10,7 +10,7 @@ MOST_RESULT_FILES, LARGEST_DOCS = 150, 8e6
 MODULES = structure.read_modules()
 TESTS = structure.read_modules(("tests",))
 
-# Packages of rrl_tf, in the order of their imports: each may import those before it.
+# Packages of rrl_tf in import order: each may import only those before it.
 ORDER = (
     *("layers", "models", "convert", "envs", "data", "export", "training", "agents", "offline"),
     "interpret",
@@ -20,7 +20,7 @@ ALLOWED["envs"] -= {"data", "convert", "models", "layers"}
 ALLOWED["data"] -= {"envs", "convert", "models", "layers"}
 ALLOWED["viz"] = set()
 COMMON = {"errors", "pretrained"}
-"""Modules of rrl_tf that all packages may import, as well as those with an underscore."""
+"""Modules that all packages of rrl_tf may import, in addition to those with an underscore."""
 
 
 def test_there_are_no_import_cycles():
@@ -101,15 +101,14 @@ def test_training_a_double_dqn_loads_few_modules():
     assert sum(len(MODULES[name].path.read_text().splitlines()) for name in found) <= 3500
 
 
-def test_episode_becomes_a_loss_without_returning_to_a_module():
-    """Each module on the way imports only the modules before it."""
+def test_modules_from_episode_to_loss_import_only_earlier_ones():
     way = [
         *("rrl_tf.offline.episodes", "rrl_tf.offline.sources", "rrl_tf.offline.scaling"),
         *("rrl_tf.offline.windows", "rrl_tf.offline.decision_transformer"),
     ]
     for place, name in enumerate(way):
         assert not structure.imported_modules(MODULES[name], MODULES) & {*way[place + 1 :]}, name
-    assert "rrl_tf.models.decision_transformer" in MODULES  # the sixth file
+    assert "rrl_tf.models.decision_transformer" in MODULES  # the sixth module of this path
 
 
 @pytest.mark.parametrize("limit", [21_902])

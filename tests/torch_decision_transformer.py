@@ -1,4 +1,4 @@
-"""min-decision-transformer's network in PyTorch under its own names, and its training step."""
+"""The PyTorch network of min-decision-transformer with its original names, and a training step."""
 
 import math
 
@@ -53,7 +53,7 @@ class Block(nn.Module):
 
 
 class TorchDecisionTransformer(nn.Module):
-    """The network; its windows are padded at the end, which needs no mask."""
+    """The network. Windows are padded at the end, so causal attention needs no padding mask."""
 
     def __init__(
         self, states, actions, width=128, blocks=3, heads=1, length=20, dropout=0.1, times=4096
@@ -73,7 +73,7 @@ class TorchDecisionTransformer(nn.Module):
         self.predict_action = nn.Sequential(nn.Linear(width, actions), nn.Tanh())
 
     def forward(self, window):
-        """Return actions `(B, K, A)`; the heads of state and return are never trained."""
+        """Return actions `(B, K, A)`. The state and return heads are never trained."""
         batch, steps = window["timesteps"].shape
         time = self.embed_timestep(window["timesteps"])
         tokens = (
@@ -88,12 +88,12 @@ class TorchDecisionTransformer(nn.Module):
 
 
 class TorchTrainer:
-    """The training step: AdamW, clipped global norm, mean squared error of the real steps.
+    """The training step: AdamW, clipped global norm, mean squared error without padding.
 
     Args:
         network: `TorchDecisionTransformer`.
         learning_rate, weight_decay, clip_norm: floats.
-        bfloat16: whether products run in bfloat16 (autocast).
+        bfloat16: whether matrix products run in bfloat16 (autocast).
         compiled: whether the network is compiled with `torch.compile`.
     """
 

@@ -1,4 +1,4 @@
-"""Wrappers that give layers with other inputs a single array, for conformance.py."""
+"""Wrappers that let conformance.py call layers with several inputs on a single array."""
 
 import math
 
@@ -9,14 +9,14 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="tests")
 class OfOneArray(keras.layers.Layer):
-    """Splits one array into the windows of a layer and joins its dict of outputs."""
+    """Split one array into the windows of a layer and join its dict of outputs."""
 
     def __init__(self, layer, **kwargs):
         super().__init__(**kwargs)
         self.layer = layer
 
     def build(self, shape):
-        if not self.layer.built:  # a loaded layer is built
+        if not self.layer.built:  # a loaded layer is already built
             window = self._split(keras.Input(shape[1:]))
             self.layer.build({name: part.shape for name, part in window})
 
@@ -46,7 +46,7 @@ class OfOneArray(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tests")
 class OfTwoSteps(OfOneArray):
-    """Unrolls a recurrent network over half an observation and the observation."""
+    """Unroll a recurrent network over two steps: half of an observation, then the observation."""
 
     def build(self, shape):
         if not self.layer.built:
@@ -67,7 +67,7 @@ class OfTwoSteps(OfOneArray):
 
 @keras.saving.register_keras_serializable(package="tests")
 class OfOneGraph(OfOneArray):
-    """Computes the features of an edge from those of its two nodes."""
+    """Compute the features of an edge from those of its two nodes."""
 
     def build(self, shape):
         if not self.layer.built:
@@ -80,7 +80,7 @@ class OfOneGraph(OfOneArray):
 
 @keras.saving.register_keras_serializable(package="tests")
 class OfOnePicture(OfOneArray):
-    """Uses the first row of an image as the questions about it."""
+    """Use the first row of an image as the question about it."""
 
     def _split(self, inputs):
         yield from {"images": inputs, "questions": inputs[:, 0]}.items()

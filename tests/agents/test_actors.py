@@ -1,4 +1,4 @@
-"""Actors without Ray: a pool plays each order in this process, or loses the actor."""
+"""Actors without Ray: a pool plays orders in this process and can lose actors."""
 
 import concurrent.futures
 
@@ -19,7 +19,7 @@ DISCOUNT = 0.5
 
 
 class Counting(gymnasium.Env):
-    """Shows the episode's number, the steps since it began and its level; rewards the steps."""
+    """Environment that observes (episode number, step, level); the reward is the step."""
 
     observation_space = gymnasium.spaces.Box(0, 2**31, (3,), np.int64)
     action_space = gymnasium.spaces.Discrete(4)
@@ -40,7 +40,7 @@ class Counting(gymnasium.Env):
 
 
 class CountingAgent:
-    """Acts with the number of updates that its weights have seen, and counts its updates."""
+    """Agent whose only weight is its number of updates; the action is this number modulo 4."""
 
     jit_compile = False
 
@@ -77,7 +77,7 @@ class CountingAgent:
 
 
 class LocalPool:
-    """Plays orders at once; the actors that `losses` names by the number of the order are lost."""
+    """Pool that plays orders at once and loses an actor before each order numbered in `losses`."""
 
     def __init__(self, num_envs=1, losses=()):
         self.num_envs, self.losses = num_envs, set(losses)
@@ -194,7 +194,7 @@ def test_transitions_stay_within_an_episode_when_actors_are_lost(
     pool = LocalPool(num_envs, losses)
     loop = make_loop(pool, count, length, n_step)
     last = list(loop.run(80))[-1]
-    # The first order of an actor is no restart, nor is a loss in a rollout not yet used.
+    # Neither the first order of an actor nor a loss in an unused rollout counts as a restart.
     assert last.gauges["actor_restarts"] <= len(losses)
     state = loop.replay.get_state()
     (rows,) = np.nonzero(state["weight"])
@@ -202,7 +202,7 @@ def test_transitions_stay_within_an_episode_when_actors_are_lost(
     return_t, discount_t, after = loop.replay._n_steps(rows)
     before = state["observation_t"][rows]
     end = state["observation_tp1"][after]
-    np.testing.assert_array_equal(before[:, 0], end[:, 0])  # the episode's number
+    np.testing.assert_array_equal(before[:, 0], end[:, 0])  # the episode number
     steps = end[:, 1] - before[:, 1]
     assert (steps >= 1).all() and (steps <= n_step).all()
     rewards = [

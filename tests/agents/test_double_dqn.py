@@ -1,4 +1,4 @@
-"""The double DQN: its update equals its definition, for any Keras model and precision."""
+"""The update of the double DQN equals its definition, for any Keras model and precision."""
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ def make_batch(seed=0, size=8):
 
 
 def update(agent, batch):
-    """Return the metrics as floats and the errors of one update."""
+    """Do one update; return its metrics as floats and its errors."""
     metrics, error = agent.update(batch)
     return {name: float(value) for name, value in metrics.items()}, error.numpy()
 
@@ -60,7 +60,7 @@ def test_errors_are_those_of_the_pure_target_and_loss():
     q_t, q_tpn = q_values(agent, batch["observation_t"]), q_values(agent, batch["observation_tpn"])
     target = batch["return_t"] + batch["discount_t"] * q_tpn.max(
         -1
-    )  # both networks are still alike
+    )  # both networks are still equal
     _, error = update(agent, batch)
     np.testing.assert_allclose(error, target - q_t[np.arange(8), batch["action_t"]], atol=1e-5)
 
@@ -94,7 +94,7 @@ def test_gradient_is_clipped_by_its_global_norm():
         )
         for name, agent in (("free", free), ("clipped", clipped))
     }
-    # Adam divides by the gradient's size + 1e-7: only gradients far below that move less.
+    # Adam divides by |gradient| + 1e-7, so only gradients far below 1e-7 reduce the step.
     assert moved["clipped"] < 1e-2 * moved["free"]
 
 
@@ -140,7 +140,7 @@ def vectors(seed=0, size=8):
 
 
 class Subclassed(keras.Model):
-    """A model that knows neither `num_actions` nor `training`."""
+    """A model without the arguments `num_actions` and `training`."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -202,7 +202,7 @@ def test_half_precision_only_scales_the_loss():
     agent = make_agent(dtype="mixed_float16")
     full = make_agent()
     batch = make_batch()
-    # What a loss of this size leaves in half precision without scaling: zeros.
+    # Without loss scaling, the gradients of such a small loss are zero in half precision.
     tiny = batch | {"weight_t": np.full(8, 1e-7, "float32")}
     names = [name for name in agent.get_state() if name.startswith("online")]
     before = agent.get_state()
@@ -251,7 +251,7 @@ def test_muon_moves_a_matrix_as_far_in_every_direction():
     kernel = network.layers[1].kernel
     before, rng = kernel.numpy(), np.random.default_rng(0)
     gradients = [rng.normal(size=v.shape).astype("float32") for v in network.trainable_variables]
-    uneven = gradients[2] * (8.0 ** -np.arange(8)).astype("float32")  # one direction is far ahead
+    uneven = gradients[2] * (8.0 ** -np.arange(8)).astype("float32")  # one direction dominates
     gradients[2] = uneven
     agent._apply([tf.constant(gradient) for gradient in gradients])
     sizes = np.linalg.svd(kernel.numpy() - before, compute_uv=False)

@@ -37,7 +37,7 @@ def test_restored_vector_replays_episodes_of_both_levels():
     env.reset()
     env.reset_options = {"level": 1}
     rng = np.random.default_rng(0)
-    for _ in range(400):  # some episodes ended by their time limit, others are of the old level
+    for _ in range(400):  # some episodes reach their time limit, others keep the old level
         env.step(rng.integers(5, size=6))
     assert set(sizes_of(env)) == {5, 6}
     twin = SeededVectorEnv(make, num_envs=6, seed=3)

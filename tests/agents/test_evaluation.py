@@ -1,4 +1,4 @@
-"""Evaluation: outcomes of episodes, in Python and in the graph, and the scores made of them."""
+"""Evaluation: outcomes of episodes, in Python and in the graph, and their scores."""
 
 import functools
 import types
@@ -21,7 +21,7 @@ RESETS = [{"options": {"start": start}} for start in enumerate_starts(5)]
 
 
 def optimal_actions(start):
-    """A shortest solution of a start, by breadth-first search over real environments."""
+    """Return a shortest solution of a start, by breadth-first search in real environments."""
     from collections import deque
 
     env = make_doorkey(5)
@@ -101,7 +101,7 @@ def test_seed_decides_the_random_actions():
 
 
 class Counter(gymnasium.Env):
-    """Nothing but an observation, a reward and an end."""
+    """Environment without success and state key; the seed is the length of the episode."""
 
     observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
@@ -138,7 +138,7 @@ def test_episode_without_reported_success_is_a_failure():
         lambda o: np.zeros(len(o), int), Lucky, [{"seed": seed} for seed in (2, 4, 9)]
     )
     assert result.success.tolist() == [False, True, False]
-    # The mean of all episodes next to that of the solved one, which alone looks short.
+    # The mean length of solved episodes alone would look too short.
     assert result.summary()["episode_length"] == 5.0
     assert result.summary()["solved_length"] == 4.0
 
@@ -175,7 +175,7 @@ def test_greedy_episodes_in_the_graph_equal_those_in_python(seed, jit_compile):
 
 @pytest.mark.tf_only
 def test_random_episodes_in_the_graph_succeed_as_often_as_in_python():
-    # Only random actions: the network has no influence, and no loop is counted.
+    # All actions are random, so the network has no influence and no loop is counted.
     agent, starts = make_agent(0), enumerate_starts(5) * 4
     play = GraphEvaluation(agent, DoorKeyGraph(5), starts)
     found = play(epsilon=1.0)

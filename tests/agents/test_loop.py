@@ -1,4 +1,4 @@
-"""The training loop: pauses and counts, resumes bit for bit, stores what happened."""
+"""The training loop pauses, counts, stores transitions and resumes bit for bit."""
 
 import copy
 import functools
@@ -100,13 +100,13 @@ def test_state_taken_before_the_first_step_changes_nothing():
 def test_loop_pauses_counts_and_learns_as_configured():
     loop = make_loop()
     records = list(loop.run(601))
-    # Multiples of 100 and 150, and the end, in whole steps of four environments.
+    # Multiples of 100 and 150 and the end, rounded up to steps of four environments.
     assert [r.step for r in records] == [100, 152, 200, 300, 400, 452, 500, 600, 604]
     assert records[0].epsilon == pytest.approx(1 - 0.8 * 96 / 600)
     assert records[0].updates > 0
     assert set(records[0].metrics) == {"loss", "q_mean", "gradient_norm"}
     assert all(np.isfinite(list(r.metrics.values())).all() for r in records)
-    # 0.1 updates a step from the moment that more than 50 transitions can be drawn.
+    # 0.1 updates per step as soon as more than 50 transitions can be sampled.
     assert records[-1].updates == pytest.approx(0.1 * (604 - 60), abs=1)
     episodes = [episode for r in records for episode in r.episodes]
     assert len(episodes) >= 604 / 30 - NUM_ENVS
@@ -127,7 +127,7 @@ def test_replay_stores_the_observed_transitions(python):
         state[name].reshape(-1, NUM_ENVS, 7, 7, 4) for name in ("observation_t", "observation_tp1")
     )
     assert over.any()
-    # Within an episode the next step sees what followed; after its end, a new start.
+    # Within an episode, the next observation is the stored successor; after its end, a new start.
     np.testing.assert_array_equal(seen[1:][~over[:-1]], seen_next[:-1][~over[:-1]])
     assert (seen[1:][over[:-1]] != seen_next[:-1][over[:-1]]).any()
     if not python:
@@ -191,7 +191,7 @@ def test_levels_of_different_spaces_are_rejected():
 
 
 def fail(env, method, error):
-    """Make a method of an environment raise the error, or reward with nan without one."""
+    """Make a method of an environment raise `error`; without an error, make it reward with nan."""
 
     def failing(*args, **kwargs):
         if error is not None:
@@ -232,7 +232,7 @@ LENGTH, LOST_AFTER = 7, (3, 5)
 
 
 class Lives(gymnasium.Env):
-    """Seven steps with a reward of 1 each, and three lives; the observation is the step."""
+    """Environment with three lives and seven steps; the reward is 1, the observation the step."""
 
     observation_space = gymnasium.spaces.Box(0, LENGTH, (1,), np.int64)
     action_space = gymnasium.spaces.Discrete(2)
@@ -276,13 +276,13 @@ def test_lost_life_ends_the_return_but_not_the_episode():
     numbers = {"updates_per_step": 0, "batch_size": 1, "learning_starts": 0, "seed": 0}
     loop = Loop(agent, collector, replay, epsilon=lambda _: 0.0, pauses=(LENGTH,), **numbers)
     episodes = [episode for record in loop.run(LENGTH + 2) for episode in record.episodes]
-    assert episodes == [{"return": LENGTH, "length": LENGTH}]  # the success is unknown
+    assert episodes == [{"return": LENGTH, "length": LENGTH}]  # the environment reports no success
     state = replay.get_state()
     np.testing.assert_array_equal(state["steps"], [*range(LENGTH), 0, 1])
     terminated = np.isin(np.arange(1, LENGTH + 3), (*LOST_AFTER, LENGTH))
     np.testing.assert_array_equal(state["terminated"], terminated)
     np.testing.assert_array_equal(state["over"], terminated)
-    # Returns up to the next lost life: 1 + 0.5 + ... over that many steps.
+    # Steps until the next lost life; the return is 1 + 0.5 + ... over these steps.
     lengths = np.array([3, 2, 1, 2, 1, 2, 1])
     np.testing.assert_allclose(state["return_lower_bound"][:LENGTH], 2 - 0.5 ** (lengths - 1))
 
@@ -327,9 +327,9 @@ def test_averages_stay_finite(wrong):
 
 @keras.saving.register_keras_serializable()
 class AutoGraphStatus(keras.layers.Layer):
-    """Records whether AutoGraph converts the functions that call such a layer."""
+    """Layer that records whether AutoGraph converts the functions that call it."""
 
-    statuses: ClassVar[set[str]] = set()  # the target network is a copy
+    statuses: ClassVar[set[str]] = set()  # shared because the target network is a copy
 
     def call(self, inputs):
         self.statuses.add(tf.__internal__.autograph.control_status_ctx().status.name)

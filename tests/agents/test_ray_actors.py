@@ -1,4 +1,4 @@
-"""Actors of Ray; what needs it is skipped where it is not installed."""
+"""Actors in Ray processes. Tests that need Ray are skipped if it is not installed."""
 
 import csv
 import functools
@@ -46,7 +46,7 @@ PATIENCE = 180  # seconds; the machine may be busy
 
 
 def begin(path, **options):
-    """`train_doorkey` with two actors, in a process of its own."""
+    """Start `train_doorkey` with two actors in a separate process."""
     options = {**DOORKEY, "runs": path, "name": "run", "actors": 2, **options}
     flags = [f"--{name}={value}" for name, value in options.items()]
     return subprocess.Popen(
@@ -68,7 +68,7 @@ def begin(path, **options):
 
 
 def end(process):
-    """What it said; it and its children are gone then."""
+    """Wait until a process and its children have ended, and return the output."""
     said, _ = process.communicate(timeout=PATIENCE)
     return said
 
@@ -90,7 +90,7 @@ def wait_for(condition):
 
 
 def actors_of(process):
-    """Processes of the actors that have begun to play, or are about to."""
+    """Return the processes of all actors, also of those that are still starting."""
     children = psutil.Process(process.pid).children(recursive=True)
     return [each for each in children if "ActorProcess" in "".join(each.cmdline()[:1])]
 
@@ -108,7 +108,7 @@ def test_training_continues_when_an_actor_is_killed(tmp_path):
     actors_of(process)[0].send_signal(signal.SIGKILL)
     said = end(process)
     assert process.returncode == 0, said
-    assert "worker died" in said  # Ray tells
+    assert "worker died" in said  # Ray's message
     last = rows(tmp_path)[-1]
     assert last["step"] == 4000
     assert last["time/actor_restarts"] == 1 and last["time/actor_lag"] > 0
@@ -126,7 +126,7 @@ def test_stopped_run_with_actors_resumes(tmp_path):
     process = begin(tmp_path, steps=1_000_000)
     wait_for(lambda: any("train/loss" in row for row in rows(tmp_path)))
     processes = psutil.Process(process.pid).children(recursive=True)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to Ray's processes, too
+    os.killpg(process.pid, signal.SIGINT)  # like a terminal, also to Ray's processes
     said = end(process)
     assert process.returncode == 128 + signal.SIGINT, said
     assert_gone(processes)
@@ -173,7 +173,7 @@ def test_learner_that_is_killed_leaves_no_process(tmp_path):
 
 
 class Odd(gymnasium.Env):
-    """An environment of an actor that cannot be made, raises an error, or kills its process."""
+    """Environment that cannot be created, raises an error or kills its process, as `kind` says."""
 
     observation_space = gymnasium.spaces.Box(0, 1, (2,))
     action_space = gymnasium.spaces.Discrete(2)
@@ -193,7 +193,7 @@ class Odd(gymnasium.Env):
 
 
 def play_odd(kind):
-    """Return the future of an actor's rollout."""
+    """Return the finished future of a rollout in `Odd`."""
     network = dense_q_network(2)
     network.build((None, 2))
     agent = DoubleDQN(network, tf.identity, jit_compile=False)
@@ -220,7 +220,7 @@ def make_odd(kind, seed):
     ],
 )
 def test_error_of_an_actor_is_raised_in_the_learner(kind, error):
-    """In its own process, as this one turns warnings of libraries into errors."""
+    """Use a separate process, because pytest turns warnings of libraries into errors here."""
     code = f"import test_ray_actors as t; t.play_odd({kind!r}).result()"
     done = subprocess.run(
         [sys.executable, "-c", code],

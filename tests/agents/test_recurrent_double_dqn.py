@@ -1,4 +1,4 @@
-"""The recurrent double DQN: its update equals its definition, its state is kept."""
+"""The update of the recurrent double DQN equals its definition, and its state is kept."""
 
 import functools
 
@@ -83,7 +83,7 @@ def test_stored_states_are_those_that_the_agent_acted_with():
     sequence, index = loop.replay.sample(16, (0, 3))
     first = sequence["previous_action"].numpy() < 0
     over = sequence["over"].numpy()
-    np.testing.assert_array_equal(first[:, 1:], over[:, :-1])  # an episode begins after an end
+    np.testing.assert_array_equal(first[:, 1:], over[:, :-1])  # an episode begins after each end
     action, reward = sequence["action_t"].numpy(), sequence["reward_t"].numpy()
     kept = ~first[:, 1:]
     np.testing.assert_array_equal(
@@ -92,7 +92,7 @@ def test_stored_states_are_those_that_the_agent_acted_with():
     np.testing.assert_array_equal(
         sequence["previous_reward"].numpy()[:, 1:][kept], reward[:, :-1][kept]
     )
-    # Unrolled from the stored memory, the network reaches the memories stored later.
+    # Unrolling from the stored memory gives the memories that were stored later.
     inputs = loop.agent._network_inputs(sequence)
     _, memories = loop.agent.network.unroll(inputs, sequence["memory"], first)
     state = loop.replay.get_state()
@@ -128,7 +128,7 @@ def random_sequences(batch=5, seed=0):
 @pytest.mark.parametrize("core", ["lstm", "relational-memory", "window", "none"])
 def test_loss_and_priorities_equal_the_definition(core):
     agent = make_agent(core, learning_rate=0.0)
-    # Otherwise online and target networks would be the same.
+    # The target network must differ from the online network.
     agent.target.set_weights([1.1 * w for w in agent.target.get_weights()])
     sequence = random_sequences()
     size = (len(sequence["action_t"]), agent.network.memory_size)
@@ -209,7 +209,7 @@ def test_each_episode_of_an_evaluation_has_its_own_memory():
     np.testing.assert_array_equal(together.length, [one.length[0] for one in alone])
     np.testing.assert_allclose(together.reward, [one.reward[0] for one in alone])
 
-    for start, length in zip(starts, together.length):  # step by step, from the definition
+    for start, length in zip(starts, together.length):  # step by step, as defined
         env, state = make(), agent.initial_state(1)
         observation, _ = env.reset(options={"start": start})
         over, steps = False, 0
@@ -250,7 +250,7 @@ def test_policy_begins_with_its_own_learned_memory(monkeypatch):
     policy, online = (net.initial_memory(2).numpy() for net in (agent.policy, agent.network))
     assert (policy != online).all()
     np.testing.assert_array_equal(agent.greedy_policy().initial_state(2)["memory"], policy)
-    np.testing.assert_array_equal(agent.initial_state(2)["memory"], online)  # gathers experience
+    np.testing.assert_array_equal(agent.initial_state(2)["memory"], online)  # acts in training
 
     recalled, values = [], agent.policy_values
     monkeypatch.setattr(

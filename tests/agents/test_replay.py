@@ -1,4 +1,4 @@
-"""The replay buffers: transitions and sequences equal their definitions, also when resumed."""
+"""Transitions and sequences of replay buffers equal their definitions, also after a restore."""
 
 import re
 
@@ -19,7 +19,7 @@ ENVS = 2
 
 @pytest.fixture(scope="module", autouse=True)
 def eagerly():
-    """Compiling takes a second per buffer and changes no number."""
+    """Run functions eagerly, because compiling takes a second per buffer and changes no result."""
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -30,7 +30,7 @@ def buffer(capacity, num_envs=1, shape=(1,), dtype="int64", **options):
 
 
 def drawable(replay):
-    """Return observation -> the transition drawn for it, for every row that can be drawn."""
+    """Return observation -> its n-step transition for every row that can be sampled."""
     state = replay.get_state()
     (rows,) = np.nonzero(state["weight"])
     return_t, discount_t, last = replay._n_steps(tf.constant(rows, tf.int32))
@@ -94,7 +94,7 @@ def test_sampling_frequencies_follow_the_priorities(seed, num_envs, kept):
     probability /= probability.sum()
     batch, index = replay.sample(20_000, (seed, 1))
     fraction = np.bincount(index, minlength=len(replay)) / 20_000
-    # Five standard deviations of a fraction.
+    # Five standard deviations of the sampled fraction.
     assert (np.abs(fraction - probability) < 5 * np.sqrt(probability / 20_000) + 1e-4).all()
     expected = (len(replay) * probability[index.numpy()]) ** -0.4
     np.testing.assert_allclose(batch["weight_t"], expected / expected.max(), rtol=1e-3)
@@ -198,7 +198,7 @@ def test_probability_that_rounds_to_zero_has_a_finite_weight(monkeypatch):
 
 
 def test_column_of_weight_zero_is_never_chosen():
-    """XLA's running sum of a long row grows in its last digit where nothing is added."""
+    """XLA's cumulative sum of a long row can grow by rounding where the weight is zero."""
     rng = np.random.default_rng(0)
     weight = rng.random((64, 1000), "float32") * rng.integers(2, size=(64, 1000))
     weight = weight.astype("float32")
@@ -252,7 +252,7 @@ def test_restored_buffer_draws_the_same_transitions(seed, n, steps):
 
 
 def test_new_episode_truncates_an_unfinished_one():
-    """An actor that is lost never sends the end of its episodes."""
+    """A lost actor never sends the end of its episodes."""
     replay = buffer(20, 2, n_step=2, discount=0.5)
     no = np.zeros(2, bool)
     for step, episode_step in ((1, [0, 0]), (2, [1, 1]), (3, [2, 0])):
@@ -265,7 +265,7 @@ def test_new_episode_truncates_an_unfinished_one():
 
 
 def stack_frames(replays, frames, channels, num_envs, steps, rng):
-    """Add random frame stacks that follow each other in episodes to every buffer."""
+    """Add episodes of random frame stacks to every buffer."""
 
     def begin():
         return np.tile(rng.integers(256, size=(2, 1, channels)).astype("uint8"), frames)
@@ -393,7 +393,7 @@ def sequences(kept, length, period, **options):
 
 
 def add_step(replay, step):
-    """Add one step whose observation, memory and number are equal."""
+    """Add one step; its number is also its observation and memory."""
     no, zeros = np.zeros(ENVS, bool), np.zeros(ENVS, "float32")
     observation = np.full(ENVS, step)
     state = {

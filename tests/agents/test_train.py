@@ -1,4 +1,4 @@
-"""Runs of the double DQN that go wrong leave the last good checkpoint as it was."""
+"""Runs of the double DQN that fail keep the last good checkpoint."""
 
 import functools
 import json
@@ -44,7 +44,7 @@ TOY = {
 
 @keras.saving.register_keras_serializable("tests")
 def without_gradient(inputs):
-    """The inputs, with a gradient of 0 times infinity."""
+    """Return the inputs; the gradient is 0 times infinity, which is nan."""
     return inputs + keras.ops.sqrt(0 * inputs)
 
 
@@ -79,7 +79,7 @@ def test_loss_of_nan_ends_the_run_and_keeps_the_last_checkpoint(tmp_path):
     ("place", "message"), [(0, "replay observation_t"), (1, "replay reward_t")]
 )
 def test_checkpoint_that_could_not_be_restored_is_not_saved(tmp_path, monkeypatch, place, message):
-    """An environment in the graph is not checked at each step."""
+    """The values of an environment in the graph are not checked at each step."""
     step, calls = PythonEnvs._step, []
 
     def with_nan(env, action):
@@ -104,7 +104,7 @@ def test_weights_of_nan_are_never_saved(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run, its loop, and what its `state.json` holds."""
+    """Return a run, its loop and the text of its `state.json`."""
     path = tmp_path_factory.mktemp("trained")
     run, agent = train(path, steps=40, n_step=3)
     loop = make_loop(gymnasium_task("CartPole-v1", max_steps=12), agent.network, run.config)
@@ -116,7 +116,7 @@ def state_file(run):
 
 
 def places(value, path=()):
-    """The path to everything in a JSON value."""
+    """Yield the path of every value inside a JSON value."""
     yield path
     if isinstance(value, dict | list):
         for key, child in value.items() if isinstance(value, dict) else enumerate(value):
@@ -170,7 +170,7 @@ def test_run_that_the_graph_cannot_train_is_rejected_before_anything_is_written(
 
 @keras.saving.register_keras_serializable("tests")
 def by_python(inputs):
-    """The inputs, by a way that XLA cannot go."""
+    """Return the inputs through a Python function, which XLA cannot compile."""
     through = tf.numpy_function(lambda x: x, [inputs], tf.float32)
     return inputs + keras.ops.stop_gradient(tf.ensure_shape(through, inputs.shape))
 
@@ -204,7 +204,7 @@ def test_drawing_during_training_changes_no_number(tmp_path, loop):
         return agent.network.get_weights()
 
     alone, with_drawing = trained(0), trained(20)
-    assert drawn == [60, 20, 40, 60]  # at the end, and every 20 steps
+    assert drawn == [60, 20, 40, 60]  # first run: at the end; second: every 20 steps
     for a, b in zip(alone, with_drawing, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -250,12 +250,12 @@ def test_callbacks_see_the_log_and_can_stop_the_training(tmp_path):
     assert [row["train/epsilon"] for row in run.log.rows] == pytest.approx([e for _, e in seen])
     assert run.step == 8 and (run.folder.path / "evaluation.json").exists()
     assert (run.folder.export / "1").exists()
-    run, _ = train_double_dqn(task, network, config)  # continues
+    run, _ = train_double_dqn(task, network, config)  # the run continues
     assert run.step == 20
 
 
 def test_best_weights_are_kept_and_exported_if_asked(tmp_path, monkeypatch):
-    """The last weights stay those of the agent, its checkpoint and its evaluation."""
+    """The agent, its checkpoint and its evaluation keep the last weights."""
     returns = iter([1.0, 5.0, 3.0, 2.0, 2.0])
 
     def scores(play, level, levels):

@@ -1,4 +1,4 @@
-"""Runs of recurrent agents: training, resuming, exporting, playing."""
+"""Runs of recurrent agents: training, resume, export and play."""
 
 import dataclasses
 import functools
@@ -112,7 +112,7 @@ def weights(agent):
 )
 def test_resume_after_stop_is_bit_exact(tmp_path, request, loop, whole):
     run, whole = request.getfixturevalue(whole)
-    request.getfixturevalue("unfinished")  # not before: that is finished
+    request.getfixturevalue("unfinished")  # only now: the other run must finish
     changes = {"loop": loop, "task": memory() if loop == "python" else small_doorkey()}
     if loop == "python":
         request.getfixturevalue("copied")
@@ -126,7 +126,7 @@ def test_resume_after_stop_is_bit_exact(tmp_path, request, loop, whole):
         [row["train/loss"] for row in each.log.rows if "train/loss" in row] for each in (again, run)
     )
     assert len(losses) > 3
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)  # as many digits as the file has
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)  # the precision of metrics.csv
 
 
 @functools.cache
@@ -244,7 +244,7 @@ def test_exported_agent_reads_its_previous_action_and_reward(trained):
     policy = load_policy(run.folder.export)
     observation = memory().observation_space.sample()[None]
     memories = np.random.default_rng(0).normal(size=(4, agent.network.memory_size + 2))
-    memories[:, -2] = [-1, 0, 0, 2]  # the last action; none before an episode
+    memories[:, -2] = [-1, 0, 0, 2]  # the previous action; -1 before the first step
     memories[:, -1] = policy.predict({"batch_size": np.int32(1)}, "initial_memory")["memory"][0, -1]
     rewards = np.array([5.0, 0.0, 5.0, 0.0], np.float32)
     inputs = {
@@ -255,8 +255,9 @@ def test_exported_agent_reads_its_previous_action_and_reward(trained):
     inputs["memory"][:, -2] = memories[:, -2]
     values = policy.predict(inputs)["q_values"]
     assert len(np.unique(values.round(6), axis=0)) == 4
+    # The network ignores the reward in the first step of an episode.
     inputs["reward"] = np.array([-3.0, 0.0, 5.0, 0.0], np.float32)
-    np.testing.assert_array_equal(policy.predict(inputs)["q_values"], values)  # a first step
+    np.testing.assert_array_equal(policy.predict(inputs)["q_values"], values)
     expected, after = agent.policy_values(
         inputs["observation"],
         {
@@ -279,7 +280,7 @@ def test_exported_agent_reads_its_previous_action_and_reward(trained):
 def test_recurrent_evaluation_in_the_graph_equals_that_in_python(preset):
     task = doorkey_task((6,))
     agent = make_agent(task, network(task, preset), TOY)
-    for variable in agent.policy.trainable_variables:  # not to stand still
+    for variable in agent.policy.trainable_variables:  # so that the agent moves
         variable.assign(variable * 3)
     starts = enumerate_starts(6)[::40]
     found = GraphEvaluation(agent, DoorKeyGraph(6, max_steps=40), starts)()

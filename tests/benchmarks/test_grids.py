@@ -1,4 +1,4 @@
-"""The small grids: spaces, and a policy that solves the first one."""
+"""The small grids are valid environments and follow their rules."""
 
 import gymnasium
 import numpy as np

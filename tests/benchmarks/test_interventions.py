@@ -1,4 +1,4 @@
-"""Pairs differ as they should, and patching everything that differs gives the donor's action."""
+"""Pairs differ only where intended; patching all differences gives the donor's action."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from rrl_tf.envs import box_world_task, doorkey_task
 from rrl_tf.models import RelationalQNetwork
 
 pytestmark = pytest.mark.tf_only
-KEY = 5  # in MiniGrid
-CONTENT, LOCK, HELD = 1, 2, 4  # a key, a lock and the agent in Box-World
+KEY = 5  # MiniGrid's code
+CONTENT, LOCK, HELD = 1, 2, 4  # Box-World's codes of a key, a lock and the agent
 
 
 def test_pairs_of_doorkey_differ_only_in_the_key():

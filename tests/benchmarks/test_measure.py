@@ -1,4 +1,4 @@
-"""Times are taken in turns, and reports are written."""
+"""Functions are timed in turns; reports are printed and written."""
 
 import json
 

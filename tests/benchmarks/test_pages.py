@@ -1,4 +1,4 @@
-"""Tables are in their places in the docs, and commands in the docs exist."""
+"""Pages of the docs contain the committed tables, and the commands in them exist."""
 
 import pathlib
 import re
@@ -73,7 +73,7 @@ def test_page_shows_the_committed_numbers(page, monkeypatch):
 
 @pytest.mark.parametrize("page", [*PAGES, "Makefile"])
 def test_commands_of_benchmarks_exist(page):
-    """A deleted benchmark is named with its revision, in the same paragraph."""
+    """A paragraph that names a deleted benchmark must also name its revision."""
     for paragraph in (ROOT / page).read_text().split("\n\n"):
         found = set(re.findall(r"\b(?:speed|reproductions)/\w+", paragraph))
         assert found <= set(names()) or "revision 488e772" in paragraph, found - set(names())

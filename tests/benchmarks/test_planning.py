@@ -1,4 +1,4 @@
-"""Plans agree with solutions that are known by hand, and with greedy play in the environments."""
+"""Plans agree with solutions derived by hand and with greedy play in the environments."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_plan_of_box_world_avoids_the_distractor():
     env = BoxWorldGraph(size=5, goal_length=1, num_distractors=0)
     starts = [BoxWorldStart(5, cells.tobytes(), agent) for agent in ((1, 1), (2, 0))]
     found = plan(env, env.state_of(starts))
-    # Key, four steps to the lock, and one to the gem.
+    # The key, four steps to the lock, and one step to the gem.
     assert found.optimal[found.given].tolist() == [
         [False, False, True, False],
         [True, False, False, False],

@@ -1,4 +1,4 @@
-"""Training runs on POPGym, and their tables."""
+"""Training runs on POPGym and their tables."""
 
 import gymnasium
 import pytest

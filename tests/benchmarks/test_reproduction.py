@@ -1,4 +1,4 @@
-"""Results of runs are stored, and tables and figures are made from them alone."""
+"""Results of runs are stored; tables and figures use only the stored results."""
 
 import importlib
 import json
@@ -26,7 +26,7 @@ def reproduction_of(name):
 
 @pytest.fixture
 def stored(tmp_path):
-    """Results of the seeds 9 and 10 of `fast`, and of a run with a similar name."""
+    """Return results of the seeds 9 and 10 of `fast` and of a run with a similar name."""
     results = Results(tmp_path / "results")
     for run, last in (("fast-seed10", 300), ("fast-seed9", 200), ("slow-fast-seed1", 300)):
         log = [{"step": s, "eval/success": s / 400} for s in (100.0, 200.0, 300.0) if s <= last]
@@ -66,7 +66,7 @@ def test_damaged_results_are_named(tmp_path):
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """A reproduction whose training script only writes a run folder."""
+    """Return a reproduction whose training script only writes a run folder."""
     monkeypatch.chdir(tmp_path)
     commands = []
 

@@ -52,14 +52,14 @@ def test_silenced_queries_make_attention_uniform():
 
 
 def changed_fields(default, options):
-    """Names of the fields that options change in a configuration."""
+    """Return the names of the fields that options change in a configuration."""
     config = tyro.cli(type(default), default=default, args=list(options))
     before = dataclasses.asdict(default)
     return {name for name, value in dataclasses.asdict(config).items() if value != before[name]}
 
 
 def named_fields(options):
-    """Names of the fields that options name."""
+    """Return the field names in options."""
     names = (option.split("=")[0].lstrip("-").removeprefix("no-") for option in options)
     return {name.replace("-", "_") for name in names}
 
@@ -70,7 +70,7 @@ def test_summary_of_memory_tasks_names_trained_agents():
 
 
 class GoUp:
-    """Walks ahead and turns left before a wall: it ends at the upper object of every hallway."""
+    """Policy that walks ahead and turns left at a wall, so it reaches the upper object."""
 
     turn = 0
 
@@ -86,7 +86,7 @@ class GoUp:
 
 
 class WalkAhead(GoUp):
-    """Never turns, so it reaches no object."""
+    """Policy that never turns, so it reaches no object."""
 
     turn = 2
 
@@ -189,7 +189,7 @@ def test_offline_runs_are_named_by_preset_and_data():
 
 
 def test_faithfulness_shows_that_box_worlds_values_rise():
-    """Regression: the axis was a fall of Q, which was negative where Q rose."""
+    """Regression: the axis was the decrease of Q, which is negative where Q increases."""
     figure = faithfulness.curves(Results(ROOT / "docs" / "results" / "faithfulness"))
     panels = {(axes.get_title("left"), axes.get_ylabel()): axes for axes in figure.axes}
     assert len(panels) == 6 and all(len(axes.lines) == 5 for axes in figure.axes)

@@ -20,7 +20,7 @@ def task():
 
 
 def played(env, seed, steps):
-    """Random play: observation, reward, reported loss of a life, lives, terminated."""
+    """Play at random; return rows of observation, reward, reported life loss, lives, terminated."""
     rng = np.random.default_rng(seed)
     rows = [(env.reset(seed=seed)[0], 0.0, None, None, False)]
     while len(rows) <= steps and not rows[-1][-1]:
@@ -45,7 +45,7 @@ def test_a_step_adds_one_picture_of_four_frames(task):
     for (before, *_), (after, *_) in itertools.pairwise(rows):
         np.testing.assert_array_equal(before[..., 1:], after[..., :-1])
     frames = env.unwrapped.ale.getEpisodeFrameNumber()
-    assert 4 * 30 + 1 <= frames <= 4 * 30 + 30  # and the no-ops
+    assert 4 * 30 + 1 <= frames <= 4 * 30 + 30  # a reset adds 1 to 30 no-ops
 
 
 def test_training_sees_the_same_game_with_signs_of_rewards_and_lives_lost(task):

@@ -4,9 +4,9 @@ A script that drove pycolab's own `box_world.py` (commit 6504c80, with one line 
 fixed for NumPy 2) wrote `box_world_transitions.npz`. It contains six configurations from 6 to 14
 cells with one to five boxes, forward distractors up to three boxes long and backward ones, and a
 room built by hand with the authors' classes: loose keys next to each other, a box that opens on
-another's lock, and two adjacent locks. The moves are random, along the solution with and without
-random steps, into distractors, and against closed cells: walls, locks without the key, locked
-keys and gems. All boards, rewards and ends are recorded.
+another's lock, and two adjacent locks. The moves are random, follow the solution with and without
+random steps, enter distractors, and push against closed cells: walls, locks without the key,
+locked keys and gems. The file contains every board, reward and end of an episode.
 """
 
 import collections
@@ -36,7 +36,7 @@ RECORDED = pathlib.Path(__file__).with_name("box_world_transitions.npz")
 
 
 def recorded():
-    """Return episodes of the authors' code as dicts."""
+    """Yield the recorded episodes of the authors' code as dicts."""
     arrays = dict(np.load(RECORDED))
     cell = step = board = 0
     for name, limit, size, length in zip(*(arrays[k] for k in ("name", "limit", "size", "length"))):
@@ -57,7 +57,7 @@ EPISODES = list(recorded())
 
 
 def start_of(board, distractors):
-    """Return the start of a board of characters."""
+    """Return the start that equals the authors' board of characters."""
     cells = np.zeros(board[1:-1, 1:-1].shape, np.uint8)
     for place in np.ndindex(*cells.shape):
         char = chr(board[1:-1, 1:-1][place])
@@ -73,7 +73,7 @@ def start_of(board, distractors):
 
 
 def board_of(observation):
-    """Return the authors' board of characters of an observation."""
+    """Return an observation as the authors' board of characters."""
     letters = {0: " ", 3: "*", AGENT: "."}
     board = np.full(np.add(observation.shape[:2], 2), ord("#"), np.uint8)
     for row, column in np.ndindex(*observation.shape[:2]):
@@ -87,7 +87,7 @@ def board_of(observation):
 
 @pytest.mark.parametrize("episode", EPISODES, ids=lambda episode: episode["name"])
 def test_every_step_equals_the_authors(episode):
-    # Their limit lets one step more than its number.
+    # The authors' limit allows one more step than its value.
     env = BoxWorld(len(episode["boards"][0]) - 2, 1, 0, max_steps=episode["limit"] + 1)
     start = start_of(episode["boards"][0], episode["distractors"])
     observation, _ = env.reset(options={"start": start})
@@ -176,14 +176,14 @@ def route(floor, start, goal):
 
 @given(levels=LEVELS, seed=st.integers(0, 2**63))
 @settings(max_examples=60)
-def test_every_level_is_solved_in_the_order_meant(levels, seed):
+def test_every_level_is_solved_in_the_intended_order(levels, seed):
     start = levels.draw(np.random.default_rng(seed))
     env = BoxWorld(levels.size, 1, 0, num_colours=levels.num_colours, max_steps=10_000)
     env.reset(options={"start": start})
     length = sum(not wrong for *_, wrong in start.boxes)
     boxes = [box for box in start.boxes if not box[2]]
     assert length in levels.goal_length and len(boxes) == length
-    # key, box, key, box, ..., the gem
+    # key, box, key, box, ..., gem
     assert solve(env) == [0.0, 1.0] * length + [10.0]
 
 
@@ -225,7 +225,7 @@ def test_boxes_are_apart_and_anywhere_as_in_the_authors_code():
     assert agents == set(itertools.product(range(1, 7), range(7)))
 
 
-def test_goal_lengths_and_distractors_are_drawn_alike():
+def test_goal_lengths_and_distractors_are_drawn_uniformly():
     levels = BoxWorldLevels(12, (1, 3), (0, 2))
     rng = np.random.default_rng(0)
     counts = collections.Counter()
@@ -313,7 +313,7 @@ def test_a_distractor_looks_like_a_lock():
         ({"held_out_fraction": -1}, "held_out_fraction must be from 0 to 1; received -1"),
         ({"held_out_fraction": "x"}, "held_out_fraction must be from 0 to 1; received 'x'"),
         ({"held_out_fraction": None}, "held_out_fraction must be from 0 to 1; received None"),
-        # Regression: such numbers hung.
+        # Regression: such large numbers hung.
         ({"num_distractors": 10**6}, "at most 16 boxes, .*; received up to 1000005"),
         ({"distractor_length": 10**6}, "at most 16 boxes, .*; received up to 4000005"),
         ({"size": 10**6}, "size must be from 1 to 255; received 1000000"),

@@ -35,7 +35,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def crowded():
-    """A small room for starts built by hand, too small for generated levels."""
+    """Return a graph and its step for hand-built starts in a room too small for real levels."""
     graph = BoxWorldGraph(size=6, goal_length=1, num_distractors=0, max_steps=LIMIT)
     graph.size, graph.levels = SIZE, BoxWorldLevels(SIZE, 1, 0)
 
@@ -48,7 +48,7 @@ def crowded():
 
 
 def any_start(rng):
-    """A room with random contents, in which events are more frequent than in generated levels."""
+    """Return a room with random contents, where events are more frequent than in real levels."""
     cells = rng.choice([0, cell_code(GEM), *CODES], SIZE**2, p=[0.64] + [0.02] + [0.34 / 6] * 6)
     agent = int(rng.integers(SIZE**2))
     cells[agent] = 0
@@ -77,7 +77,7 @@ def test_every_step_equals_the_single_environment(crowded, seed):
             np.testing.assert_array_equal(told[0][i], expected)
             assert [each[i] for each in told[1:]] == outcome
             assert success[i] == info.get("success", False)
-            # Within an episode both keys distinguish the same states.
+            # Within an episode, both keys distinguish the same states.
             assert keys[i].setdefault(envs[i].state_key(), key[i]) == key[i]
             over[i] = outcome[1] or outcome[2]
     assert over.all()
@@ -86,7 +86,7 @@ def test_every_step_equals_the_single_environment(crowded, seed):
 
 
 def test_random_rooms_contain_all_events():
-    """The comparison above covers all events."""
+    """Check that `any_start` covers all events in the comparison above."""
     rng, happened = np.random.default_rng(0), collections.Counter()
     env = BoxWorld(6, 1, 0, max_steps=LIMIT)
     env.levels = BoxWorldLevels(SIZE, 1, 0)

@@ -18,7 +18,7 @@ from rrl_tf.errors import InvalidInput
 )
 @settings(max_examples=40)
 def test_every_valid_environment_can_be_reset(**arguments):
-    """Regression: environments raised at a later reset."""
+    """Regression: some accepted environments raised an error at a later reset."""
     try:
         env = BoxWorld(**arguments)
     except InvalidInput:

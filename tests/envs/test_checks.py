@@ -1,4 +1,4 @@
-"""Values that break the declared spaces raise one clear error, wherever they enter."""
+"""Values outside the declared spaces raise one clear error, wherever they enter."""
 
 import functools
 
@@ -20,7 +20,7 @@ FLOATS, BYTES = Box(-1, 1, (2,)), Box(0, 255, (2,), np.uint8)
 
 
 class Scripted(gymnasium.Env):
-    """Returns given results at the first reset or in the second step, and valid ones otherwise."""
+    """Environment with given results at resets or in the second step, and valid ones otherwise."""
 
     action_space = Discrete(2)
 
@@ -106,10 +106,10 @@ def test_a_conversion_that_keeps_the_numbers_is_accepted(space, value):
         np.testing.assert_array_equal(found, [expected, expected])
 
 
-@pytest.mark.filterwarnings("ignore")  # of NumPy
+@pytest.mark.filterwarnings("ignore")  # NumPy's warnings
 @pytest.mark.parametrize(("space", "value", "message"), WRONG)
 def test_wrong_shapes_and_dtypes_also_raise_in_gymnasium(space, value, message):
-    """The checks of values go further than `SyncVectorEnv`, which accepts nan."""
+    """Our checks of values are stricter than those of `SyncVectorEnv`, which accepts nan."""
     if np.isscalar(value) or value is None or "finite" in message or "inf" in message:
         return
     if isinstance(value, np.ndarray) and value.dtype == float and space is FLOATS:
@@ -195,7 +195,7 @@ def test_evaluation_checks_observations_and_actions():
         evaluate(lambda x: [1.9], Scripted, [{}])
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of h5py and Minari
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # warnings of h5py and Minari
 def test_recordings_contain_what_online_play_sees(tmp_path):
     class Rounded(Scripted):
         def reset(self, **options):

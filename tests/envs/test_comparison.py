@@ -41,7 +41,7 @@ def is_wall(view, cell):
 
 
 def reachable_poses(env):
-    """Return every reachable (position, direction) before the end."""
+    """Return every (position, direction) that is reachable before the episode ends."""
     world = env.unwrapped
     env.reset(seed=0)
     found, border = set(), {((1, 2), 0)}
@@ -59,9 +59,9 @@ def after(world, pose):
 
 
 def oracle(observation):
-    """Yield moves for the views that are sent: look at both objects from the left end, and compare.
+    """Walk past both objects to the fork: a generator of actions that receives views.
 
-    Returns what it saw, first and second, when it stands at the fork.
+    It returns the names of the first and the second object.
     """
     for turn in (LEFT, LEFT):
         observation = yield turn
@@ -79,7 +79,7 @@ def oracle(observation):
 
 
 def play(env, start, answer):
-    """Play the oracle and then `answer(first, second)`; return the last outcome."""
+    """Play the oracle, then turn left if `answer(first, second)`; return the last outcome."""
     observation, _ = env.reset(options={"start": start})
     moves = oracle(observation)
     move = next(moves)
@@ -231,7 +231,7 @@ def test_starts_are_drawn_from_the_given_ones_with_any_objects():
     start = ComparisonStart(12, 1, "purple ball", "grey key")
     observation, _ = env.reset(options={"start": start})
     assert [*seen(observation).values()] == ["purple ball"]
-    assert env.reset() and env.unwrapped.start in starts  # a request holds for one episode
+    assert env.reset() and env.unwrapped.start in starts  # a requested start holds for one episode
 
 
 @settings(max_examples=20, deadline=None)

@@ -9,7 +9,7 @@ from rrl_tf.errors import InvalidInput
 
 
 def walk(env, to, seed):
-    """Return the return, length and places of an episode towards an exit."""
+    """Walk to an exit; return the return, the visited positions and the last info."""
     way = env.shortest_path(to)
     observation, _ = env.reset(seed=seed)
     places, total, over = [tuple(observation.astype(int).tolist())], 0.0, False
@@ -44,9 +44,9 @@ def test_slips_have_the_given_fraction():
     for seed in range(2000):
         env.reset(seed=seed)
         before = env._place
-        env.step(3)  # down is a wall, or further down
+        env.step(3)  # down: blocked by a wall, or one cell further
         missed += env._place not in (before, (before[0], before[1] + 1))
-    # Two of four moves lead elsewhere, where no wall is in the way; up is a wall at A.
+    # Of the four moves of a slip, only left and right lead elsewhere: above A is a wall.
     assert 0 < missed / 2000 < 0.4
     env = Crossing(slip=0.0)
     walks = {walk(env, "1", 0)[0] for _ in range(5)}
@@ -81,7 +81,7 @@ def test_an_unknown_exit_raises():
 
 
 def test_slips_do_not_lead_to_the_wrong_exit():
-    """The stitching data rely on episodes that end at the intended exit."""
+    """The stitching data require episodes that end at the intended exit."""
     for to in "12":
         env = Crossing("fork", "A")
         returns = np.array([walk(env, to, seed)[0] for seed in range(300)])
@@ -91,7 +91,7 @@ def test_slips_do_not_lead_to_the_wrong_exit():
 
 @pytest.mark.parametrize("action", [-1, 4, 1.7, "left"])
 def test_an_unknown_action_raises(action):
-    """Regression: -1 moved down, and 1.7 right."""
+    """Regression: -1 moved down and 1.7 moved right."""
     env = Crossing(slip=0.0)
     env.reset(seed=0)
     with pytest.raises(InvalidInput, match=f"an action must be 0, 1, 2 or 3; received {action!r}"):

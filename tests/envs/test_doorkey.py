@@ -1,4 +1,4 @@
-"""DoorKey equals MiniGrid's without options; every option of make_doorkey."""
+"""DoorKey without options equals MiniGrid's; tests of every option of `make_doorkey`."""
 
 import gymnasium
 import minigrid  # noqa: F401  registers the stock environments
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rrl_tf.envs import DoorKeyStart, doorkey_task, enumerate_starts, make_doorkey, split_layouts
 
-# Key ahead, door to the left of it: the shortest way to the goal is known.
+# The key is ahead and the door to the left of it, so the shortest solution is known.
 START = DoorKeyStart(size=5, wall=2, door=1, key=(1, 2), agent=(1, 1), direction=1)
 SOLUTION = ("pickup", "left", "toggle", "forward", "forward", "right", "forward", "forward")
 
@@ -89,7 +89,7 @@ def test_random_starts_of_a_larger_grid_stay_in_its_enumeration():
 
 
 @pytest.mark.parametrize("size", [5, 6, 7])
-def test_a_requested_start_is_what_minigrid_would_have_built(size):
+def test_a_requested_start_equals_that_of_minigrid(size):
     ours, theirs = make_doorkey(size), gymnasium.make("MiniGrid-DoorKey-5x5-v0", size=size)
     theirs = theirs.unwrapped
     for seed in range(50):
@@ -161,9 +161,9 @@ def test_a_split_with_an_empty_part_raises(held_out):
         {"agent": (1, 4)},
         {"agent": (0, 1)},
         {"direction": 4},
-        {"key": [1, 2], "agent": [1, 1]},  # as JSON has them
+        {"key": [1, 2], "agent": [1, 1]},  # lists, as in JSON
         {"key": 1},
-        {"door": 1.0},  # once, an error of the reset
+        {"door": 1.0},  # regression: raised only at the reset
         {"wall": "2"},
     ],
     ids=str,
@@ -262,14 +262,15 @@ def test_frames_are_the_last_observations_oldest_first(frames, actions, seed):
             directions.append(single.unwrapped.agent_dir)
             before = views.copy(), views
             views, with_compass = stacked.step(action)[0], compass.step(action)[0]
-            np.testing.assert_array_equal(*before)  # returned arrays are not overwritten
+            np.testing.assert_array_equal(*before)  # a step does not overwrite returned arrays
 
 
 def test_all_states_and_observations_of_the_small_grid():
-    """Search all states breadth first: a key determines grid, agent and observation.
+    """Search all states breadth first: a state key determines grid, agent and observation.
 
-    48 starts, then without the key on the floor: 24 before a locked door, 24 + 16 left and right of
-    a closed one, 48 with the door open.
+    There are 48 states with the key on the floor, all of them starts. While the agent carries the
+    key, there are 24 states with a locked door, 24 to the left and 16 to the right of a closed
+    door, and 48 with an open door.
     """
     env = make_doorkey(5)
     paths, observations = {}, {}

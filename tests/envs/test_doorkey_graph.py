@@ -44,7 +44,7 @@ def step():
 
 @pytest.mark.parametrize("size", [5, pytest.param(6, marks=pytest.mark.slow)])
 def test_every_action_in_every_state_equals_minigrid(step, size):
-    """All results depend only on state and action, so that this test is exhaustive."""
+    """The test is exhaustive, because all results depend only on state and action."""
     states = every_state(size)
     cases, actions = (
         np.repeat(states, 7, axis=0),
@@ -62,7 +62,7 @@ def test_any_action_in_any_state_of_larger_grids_equals_minigrid(step, size):
 
 
 def any_states(size, count, rng):
-    """Random states, in most of which the agent is next to the door or the key."""
+    """Return random states. In most of them, the agent is next to the door or the key."""
     rows = []
     while len(rows) < count:
         wall, door = rng.integers(2, size - 2), rng.integers(1, size - 2)
@@ -78,7 +78,6 @@ def any_states(size, count, rng):
 
 
 def test_the_oracle_and_the_comparison_notice_a_difference():
-    """The comparison detects an introduced difference."""
     states, actions = every_state(5)[:40], np.full(40, 2, np.int32)
     graph = DoorKeyGraph(actions="all")
 
@@ -121,7 +120,7 @@ def test_random_play_equals_minigrid_step_by_step(step, size, starts):
     assert_same(graph.observe(state), np.stack([oracle.gen_obs()["compass"] for oracle in oracles]))
     rng = np.random.default_rng(size)
     for _ in range(60):
-        # Mostly what moves things, so that play gets through doors and to goals.
+        # Forward and toggle are more frequent, so that the agent passes doors and reaches goals.
         actions = rng.choice([0, 1, 2, 2, 2, 3, 4, 5, 5, 6], len(oracles)).astype(np.int32)
         state, *outcome = step(state, actions)
         transitions = [oracle.transition(int(a)) for oracle, a in zip(oracles, actions)]
@@ -180,7 +179,7 @@ def test_rewards_are_minigrids_after_any_number_of_steps(step, size):
     _, _, reward, terminated, truncated = step(state, np.full(5120, 2, np.int32))
     expected = (1 - 0.9 * (taken / limit)).astype(np.float32)
     np.testing.assert_array_equal(reward[:limit], expected[:limit])
-    # Later than the limit, where a loop ignores it, only what is near 0 is rounded otherwise.
+    # After the limit, for loops that ignore it, only rewards near 0 are rounded differently.
     np.testing.assert_allclose(reward, expected, rtol=0, atol=1e-15)
     assert terminated.numpy().all()
     np.testing.assert_array_equal(truncated, taken >= limit)
@@ -194,7 +193,7 @@ def test_nothing_is_truncated_without_a_time_limit():
 
 @pytest.mark.parametrize("starts", [None, enumerate_starts(6)[5::90]], ids=["drawn", "listed"])
 def test_eager_graph_and_xla_are_equal(starts):
-    """Includes ends of episodes, new episodes, and a loop in the graph."""
+    """The steps include ends of episodes, new episodes and a loop in the graph."""
     graph = DoorKeyGraph(6, max_steps=4, starts=starts)
     actions = np.random.default_rng(0).integers(5, size=(6, 9), dtype=np.int32)
 
@@ -232,7 +231,7 @@ def test_an_episode_that_ends_is_followed_by_another():
         lost.append(np.any(observation != final))
     assert lost == [False] * 7 + [True]
     assert terminated.numpy().tolist() == [True, False]
-    assert truncated.numpy().tolist() == [False, True]  # the goal in the last step is no time-out
+    assert truncated.numpy().tolist() == [False, True]  # the goal in the last step is no truncation
     assert reward.numpy().tolist() == [np.float32(0.1), 0]
     assert_same(state, graph.initial_state(2, (1, 7)))
     assert_same(observation, graph.observe(state))
@@ -240,7 +239,7 @@ def test_an_episode_that_ends_is_followed_by_another():
 
 
 def probabilities(size):
-    """Return each start's probability in MiniGrid's generator."""
+    """Return start -> its probability in MiniGrid's generator."""
     chance = {}
     for start in enumerate_starts(size):
         cells = (start.wall - 1) * (size - 2)
@@ -250,7 +249,7 @@ def probabilities(size):
 
 
 def unlikeliness(counts, expected):
-    """Return chi-square in standard deviations above its mean."""
+    """Return by how many standard deviations chi-square is above its mean."""
     freedom = len(expected) - 1
     return (((counts - expected) ** 2 / expected).sum() - freedom) / np.sqrt(2 * freedom)
 
@@ -298,7 +297,7 @@ def test_levels_of_larger_grids_are_possible_and_even(size):
     key, agent = ((x - 1) * (size - 2) + y - 1 for x, y in (corners[:2], corners[2:]))
     cells = (wall - 1) * (size - 2)
     assert not np.any(key == agent)
-    # A number below a limit and the share of it that is drawn here are together even in [0, 1).
+    # With u uniform in [0, 1), (number + u) / limit is uniform in [0, 1) for every limit.
     rng = np.random.default_rng(0)
     for number, limit in ((agent, cells), (key - (key > agent), cells - 1)):
         assert np.all((number >= 0) & (number < limit))

@@ -36,7 +36,7 @@ def assert_same(a, b):
 
 
 def start_of(vector, i):
-    """Return the start of an environment's episode."""
+    """Return the start of the current episode of an environment."""
     size, wall, door, _, key_x, key_y, x, y, direction, steps = (
         int(column[i]) for column in vector.state
     )
@@ -45,7 +45,7 @@ def start_of(vector, i):
 
 
 class Followed(SeededVectorEnv):
-    """A vector of single environments whose episodes begin as those of another vector."""
+    """A vector of single environments whose episodes start like those of another vector."""
 
     def __init__(self, make_env, followed, **arguments):
         super().__init__(make_env, followed.num_envs, 0, **arguments)
@@ -57,7 +57,7 @@ class Followed(SeededVectorEnv):
 
 @pytest.fixture(scope="module")
 def trio():
-    """Three environments, compiled once for several tests."""
+    """Return a vector of three environments, compiled once for several tests."""
     return DoorKeyVectorEnv(5, 3, max_steps=8)
 
 
@@ -177,7 +177,7 @@ def test_returned_observations_are_not_overwritten(trio):
         observation, *_, info = trio.step([0, 2, 1])
         kept += [observation, info["final_obs"]]
         copies += [observation.copy(), info["final_obs"].copy()]
-        observation[:] = 0  # and what is done to them does not come back
+        observation[:] = 0  # changes to a returned array have no effect
         kept[-2] = copies[-2]
     assert_same(kept, copies)
 

@@ -1,4 +1,4 @@
-"""Memory and KeyCorridor equal MiniGrid's without options; their starts and tasks."""
+"""Memory and KeyCorridor without options equal MiniGrid's; their starts and tasks."""
 
 import itertools
 import pickle
@@ -43,7 +43,7 @@ def read_start(env):
 
 
 def way(start, right_one=True):
-    """Return the moves to one of the two objects."""
+    """Return the moves to the correct or the wrong object."""
     goes_up = (start.shown == start.upper) == right_one
     return [FORWARD] * (start.hallway_end + 1 - start.agent) + [LEFT if goes_up else RIGHT, FORWARD]
 
@@ -237,7 +237,7 @@ def test_an_even_size_has_a_hallway_one_cell_shorter():
 def test_held_out_lengths_are_tested_and_never_trained_on():
     task = memory_task((9, 17), random_length=True, held_out=True)
     held = {r["options"]["start"].hallway_end for r in task.evaluation_resets(at_most=1000)}
-    assert len(held) == 3  # of 10: the easier level has one of the 11
+    assert len(held) == 3  # of 10, because the easier level uses one of the 11
     env = task.make_env()
     met = {env.reset(seed=s) and env.get_wrapper_attr("start").hallway_end for s in range(150)}
     assert len(met) == 8 and not met & held
@@ -354,7 +354,7 @@ def test_invalid_key_corridor_tasks_raise(arguments, message):
 
 @pytest.mark.parametrize(("size", "most"), [(7, 3), (9, 3), (11, 2), (13, 2), (17, 2)])
 def test_all_three_objects_are_in_one_view_in_small_rooms_only(size, most):
-    """The docs name the size from which on Memory requires a memory."""
+    """The docs state from which size on Memory requires a memory."""
     env = stock(size, random_length=False)
     env.reset(seed=0)
     seen = []

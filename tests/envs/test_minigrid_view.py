@@ -70,9 +70,9 @@ def test_unseen_cells_equal_minigrids():
 def test_objects_of_one_kind_are_labelled_by_colour():
     view = np.zeros((7, 7, 4), np.uint8)
     view[1, 2, :2] = 4, 4  # a yellow door
-    view[5, 2, :2] = 4, 2  # a blue one
+    view[5, 2, :2] = 4, 2  # a blue door
     view[6, 6, :2] = 6, 0
-    view[0, 0, :2] = view[0, 1, :2] = 9, 0  # lava twice, of one colour
+    view[0, 0, :2] = view[0, 1, :2] = 9, 0  # two cells of lava of the same colour
     assert object_cells(view, 4) == {
         "agent": (3, 6),
         "yellow door": (1, 2),
@@ -87,7 +87,7 @@ def test_objects_with_equal_labels_are_numbered():
     view = np.zeros((7, 7, 4), np.uint8)
     view[1, 2, :2] = view[5, 2, :2] = view[6, 0, :2] = 4, 2  # blue doors
     view[4, 4, :2] = 4, 0
-    view[0, 0, 0] = view[0, 1, 0] = 8  # of goals the first is enough
+    view[0, 0, 0] = view[0, 1, 0] = 8  # two goals: only the first has a label
     assert object_cells(view, 4) == {
         "agent": (3, 6),
         "blue door": (1, 2),

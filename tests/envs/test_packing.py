@@ -1,4 +1,4 @@
-"""Packed observations: bytes of all parts, and what networks see of them."""
+"""Packed observations: the bytes of all parts, and the inputs of networks."""
 
 import gymnasium
 import numpy as np
@@ -34,7 +34,7 @@ EXAMPLE = {
 
 
 class Fixed(gymnasium.Env):
-    """Every observation is the same."""
+    """Environment with a fixed observation at resets; a step sets `gear` to -1."""
 
     observation_space, action_space = SPACE, Discrete(2)
 

@@ -1,4 +1,4 @@
-"""Preprocessors equal NumPy, also in graphs; the features that they describe."""
+"""Preprocessors equal NumPy versions, also in graphs, and describe their features."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from rrl_tf.errors import InvalidInput
 
 
 def grid(codes, frames=1, size=(5, 4)):
-    """Return the space of a grid with these numbers of codes per channel."""
+    """Return the space of a grid; `codes` are the numbers of codes per channel."""
     high = np.tile(np.array(codes) - 1, frames)
     return Box(0, np.tile(high, (*size, 1)).astype("uint8"), dtype=np.uint8)
 
@@ -101,7 +101,7 @@ def test_only_one_hot_has_an_unseen_feature(observation, frames):
         )
     assert prepare.agent_cell == (3, 6)
     for other in ("constant", "frame_maximum"):
-        # A code's number is a magnitude there: feature 0 would hide the key and the goal.
+        # Their features are magnitudes of codes: feature 0 would hide the key and the goal.
         prepare = doorkey_task(
             (6,), observation=observation, frames=frames, preprocessor=other
         ).preprocessor
@@ -133,7 +133,7 @@ def test_pixels_without_a_bound_raise(bound, dtype):
 @pytest.mark.parametrize("name", ["unseen_code", "agent_code"])
 @pytest.mark.parametrize("code", [-1, 4])
 def test_a_code_outside_of_the_first_channel_is_refused(name, code):
-    """A code of 4 selected a feature of the second channel."""
+    """Regression: a code of 4 selected a feature of the second channel."""
     space = Box(0, np.tile(np.uint8([3, 1]), (7, 7, 1)), dtype=np.uint8)
     with pytest.raises(InvalidInput, match=f"{name} must be from 0 to 3; received {code}"):
         one_hot(space, **{name: code})

@@ -1,4 +1,4 @@
-"""Registered environments, which model cards make by name."""
+"""Registered environments, which model cards create by name."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def test_tasks_are_registered_by_name(name):
     ],
 )
 def test_invalid_reset_options_raise_and_change_nothing(name, options, message):
-    """Regression: a misspelt option was ignored."""
+    """Regression: misspelt options were ignored."""
     env, same = TASKS[name]().make_env(), TASKS[name]().make_env()
     env.reset(seed=3)
     same.reset(seed=3)

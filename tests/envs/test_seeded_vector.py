@@ -1,4 +1,4 @@
-"""SeededVectorEnv equals single environments, and its state restores it."""
+"""SeededVectorEnv equals single environments and can be restored from its state."""
 
 import functools
 import json
@@ -32,7 +32,7 @@ def assert_same(a, b):
 
 @pytest.mark.parametrize("reset_on_truncation", [True, False])
 def test_equals_environments_stepped_one_by_one(reset_on_truncation):
-    # Long enough for random play to reach the goal now and then, short enough for time-outs.
+    # Long enough for random play to reach the goal sometimes, short enough for truncations.
     make_env = functools.partial(make_doorkey, 5, frames=2, reward="book", max_steps=150)
     vector = SeededVectorEnv(make_env, 5, seed=1, reset_on_truncation=reset_on_truncation)
     singles = [make_env() for _ in range(5)]
@@ -70,7 +70,7 @@ def test_equals_environments_stepped_one_by_one(reset_on_truncation):
 
 
 class Spoilt(gymnasium.Env):
-    """Has rewards of 1, and a given reward in the third step of every episode."""
+    """Environment with rewards of 1, except for a given reward in the third step of an episode."""
 
     observation_space = gymnasium.spaces.Box(0, 9, (1,))
     action_space = gymnasium.spaces.Discrete(2)
@@ -101,7 +101,7 @@ def test_a_reward_that_is_not_finite_raises(reward):
 
 
 class OldSeeds(gymnasium.Env):
-    """Uses NumPy's legacy generator, whose seeds have 32 bits."""
+    """Environment that uses NumPy's legacy generator, whose seeds have 32 bits."""
 
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float64)
     action_space = gymnasium.spaces.Discrete(2)
@@ -161,7 +161,7 @@ def test_a_restored_environment_continues_identically(
 
 
 def test_an_episode_depends_on_seed_index_and_number_only():
-    """Other environments and the lengths of their episodes change nothing."""
+    """Other environments and the lengths of episodes have no influence."""
     small = SeededVectorEnv(functools.partial(make_doorkey, 6, max_steps=5), 2, seed=3)
     large = SeededVectorEnv(functools.partial(make_doorkey, 6, max_steps=11), 4, seed=3)
     starts = []
@@ -233,7 +233,7 @@ def test_wrong_use_raises():
     for count in (0, 1.5):
         with pytest.raises(InvalidInput, match=f"`num_envs` must be a positive .*received {count}"):
             SeededVectorEnv(make_doorkey, count, seed=0)
-    for seed in (-1, 1.5):  # once, the latter was 1
+    for seed in (-1, 1.5):  # regression: 1.5 became 1
         with pytest.raises(InvalidInput, match=f"seed.* must be .*; received {seed}"):
             SeededVectorEnv(make_doorkey, 1, seed)
     vector = SeededVectorEnv(make_doorkey, 2, seed=0)
@@ -247,7 +247,7 @@ def test_wrong_use_raises():
 
 
 def test_options_that_json_cannot_store_raise():
-    """Regression: options that JSON cannot store raised only when the file was written."""
+    """Regression: such options raised only when the file was written."""
     vector = SeededVectorEnv(make_doorkey, 2, seed=0)
     for vector.reset_options, options in ((None, {"start": START}), ({"start": START}, None)):
         vector.reset(options=options)
@@ -266,7 +266,7 @@ def test_render_returns_an_image_per_environment_and_close_closes_all():
 
 
 class Halves(gymnasium.Env):
-    """Resets with integers and steps with halves; a random number identifies the episode."""
+    """Environment that observes integers at resets, and one half and a random number in a step."""
 
     observation_space = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)

@@ -34,12 +34,12 @@ from rrl_tf.errors import InvalidInput
 
 
 class Walk(gymnasium.Env):
-    """Rewards steps to the right; five of them end the episode."""
+    """Environment whose reward is the action; an episode ends after five steps."""
 
     metadata = {"render_modes": []}
 
     def __init__(self, observation_space=None, action_space=None, render_mode=None, told=False):
-        # MultiDiscrete has a length, which `or` would read.
+        # Not `or`, which would call `len` of a MultiDiscrete.
         self.observation_space = (
             Box(-1, 1, (3,)) if observation_space is None else observation_space
         )
@@ -108,7 +108,7 @@ def test_observations_are_preprocessed_by_their_space(space, shape):
 
 
 def test_an_environments_own_codes_reach_the_preprocessor():
-    """Regression: `train_dqn --env` ignored them, and networks read no agent's cell."""
+    """Regression: `train_dqn --env` ignored the codes, and networks read no agent's cell."""
     preprocessor = gymnasium_task("rrl_tf/BoxWorld-8x8-v0", frames=2).preprocessor
     expected = box_world_task(8, pool=1).preprocessor
     codes = expected.shape[-1]
@@ -136,7 +136,7 @@ def test_codes_that_do_not_fit_the_observations_raise(space, code, message):
 @pytest.mark.parametrize(
     ("space", "divisor"),
     [
-        (Box(0, 255, (8, 8, 3)), 255),  # once, pixels in float32 were not scaled
+        (Box(0, 255, (8, 8, 3)), 255),  # regression: float32 pixels were not scaled
         (Box(-255, 255, (8, 8, 3)), 255),
         (Box(-128, 127, (8, 8, 3), np.int8), 128),
         (Box(0, 1, (8, 8, 3)), 1),
@@ -183,7 +183,7 @@ def test_actions_are_numbered_from_zero():
     assert env.step(2)[1] == 7.0
     few = gymnasium_task("MiniGrid-MemoryS7-v0", actions=(0, 1, 2))
     assert few.action_names == ("left", "right", "forward")
-    assert few.env_actions == ()  # the numbers of the task
+    assert few.env_actions == ()  # equal to the task's actions
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_maker_needs_no_render_mode(max_steps):
 
 
 def test_a_registered_environment_needs_no_render_mode():
-    """Regression: Gymnasium passes the argument even if it is None."""
+    """Regression: Gymnasium passes `render_mode` even if it is None."""
 
     class Bare(CartPoleEnv):
         def __init__(self):
@@ -359,7 +359,7 @@ def wrapped(wrapper, *arguments, name="MiniGrid-Empty-8x8-v0"):
 
 @pytest.mark.parametrize("name", ["DoorKey-5x5", "MemoryS7", "KeyCorridorS3R1"])
 def test_an_array_of_codes_is_a_grid(name):
-    """Regression: every wrapped MiniGrid was expected to return a dict."""
+    """Regression: every wrapped MiniGrid environment was expected to observe a dict."""
     task = gymnasium_task(f"rrl_tf/{name}-v0", frames=2)
     assert task.preprocessor.shape == (7, 7, 48)
     assert task.action_names[2] == "forward"
@@ -367,7 +367,7 @@ def test_an_array_of_codes_is_a_grid(name):
     for each in (env, own):
         each.reset(seed=0)
     key, *_ = env.get_wrapper_attr("state_key")()
-    assert key == own.get_wrapper_attr("state_key")()  # its own, not MiniGrid's with all the cells
+    assert key == own.get_wrapper_attr("state_key")()  # not MiniGrid's key of all cells
 
 
 def test_an_image_without_a_dict_is_unchanged():
@@ -379,7 +379,7 @@ def test_an_image_without_a_dict_is_unchanged():
 
 
 def test_a_view_of_another_size_has_the_agent_in_its_own_middle():
-    """Regression: the agent's cell was that of a view of 7 x 7."""
+    """Regression: the agent's cell was always that of a 7 x 7 view."""
     task = gymnasium_task(wrapped(ViewSizeWrapper, 5))
     env = task.make_env()
     observation, _ = env.reset(seed=0)

@@ -42,16 +42,16 @@ def killed_at(monkeypatch):
 
 @pytest.fixture
 def rejected(tmp_path, monkeypatch, capsys):
-    """Return a function of a script, its default preset and arguments -> the error message.
+    """Return a function that runs a script, checks that it fails, and returns the error message.
 
-    It checks that nothing is written.
+    The function also checks that the script writes no run folder.
     """
     from train_scripts import command_line
 
     def reject(script, default, *arguments):
         runs = tmp_path / "runs"
         monkeypatch.setattr(sys, "argv", [script.__name__, f"--runs={runs}", *arguments])
-        monkeypatch.setenv("COLUMNS", "1000")  # tyro and argparse do not wrap
+        monkeypatch.setenv("COLUMNS", "1000")  # no wrapped lines of tyro and argparse
         with pytest.raises(SystemExit) as ended:
             command_line.run_preset(script.main, script.PRESETS, default)
         assert ended.value.code not in (0, None) and not runs.exists()

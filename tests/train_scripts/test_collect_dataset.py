@@ -1,4 +1,4 @@
-"""Recordings by the script: names of data sets, policies and errors."""
+"""Recordings of the script: names of data sets, policies and errors."""
 
 import dataclasses
 import pathlib
@@ -145,7 +145,7 @@ def test_policy_of_an_export_is_recorded(tmp_path):
     data = load_episodes(f"minari:{collect_dataset.main(config)}")
     for episode in data.episodes:
         np.testing.assert_array_equal(episode.actions, episode.observations[:-1, 2] > 0)
-    (tmp_path / "export" / "1").rename(tmp_path / "export" / "2")  # the same policy
+    (tmp_path / "export" / "1").rename(tmp_path / "export" / "2")  # another version
     assert collect_dataset.main(config) == pathlib.Path(data.name.removeprefix("minari:"))
     network.set_weights([-lean, np.zeros(2)])
     export_policy(tmp_path / "export", network, lambda x: x, (4,), "float32")

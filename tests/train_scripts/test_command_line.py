@@ -1,4 +1,4 @@
-"""Mistakes of a user are one line; bugs keep their traceback."""
+"""Errors of the user are printed in one line; bugs keep their traceback."""
 
 import contextlib
 import dataclasses
@@ -58,7 +58,7 @@ def test_options_override_the_last_preset(monkeypatch, arguments, expected):
 @pytest.mark.parametrize(("before", "after"), [(None, "true"), ("false", "false")])
 def test_gpu_memory_grows_by_default(monkeypatch, before, after):
     name = "TF_FORCE_GPU_ALLOW_GROWTH"
-    monkeypatch.setenv(name, "")  # restores the variable after the test
+    monkeypatch.setenv(name, "")  # makes pytest restore the variable after the test
     monkeypatch.delenv(name)
     if before:
         monkeypatch.setenv(name, before)
@@ -197,7 +197,7 @@ def test_help_of_every_command_does_not_load_keras():
     code = [sys.executable, "-c", HELP, *commands]
     shown = subprocess.run(code, check=True, capture_output=True, text=True).stdout
     assert shown.count("usage:") == len(commands)
-    assert shown.count("--total-timesteps") == len(names) - 5  # text and four other scripts
+    assert shown.count("--total-timesteps") == len(names) - 5  # text and four other scripts lack it
 
 
 SCRIPTS = "atari box_world decision_transformer doorkey graphs mnist nth_farthest recurrent"
@@ -284,7 +284,7 @@ command_line.run(main, Config)
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_closed_pipe_is_no_traceback(without_tensorflow, arguments, unbuffered):
-    """As after `| head -1`."""
+    """`| head -1` closes the pipe before all output is written."""
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, *arguments],
         cwd=pathlib.Path(__file__).parents[2],
@@ -295,7 +295,7 @@ def test_closed_pipe_is_no_traceback(without_tensorflow, arguments, unbuffered):
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == ""
-    assert process.returncode in (1, 141)  # 1 is rich's, which writes --help
+    assert process.returncode in (1, 141)  # rich writes --help and exits with 1
 
 
 def raising(error):

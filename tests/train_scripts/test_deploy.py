@@ -1,4 +1,4 @@
-"""The files for Kubernetes, as far as they can be tried without it."""
+"""The Kubernetes manifests, as far as they can be tested without a cluster."""
 
 import pathlib
 
@@ -32,7 +32,7 @@ def test_every_pod_of_the_job_knows_the_others_by_their_names(monkeypatch):
         cluster = find_cluster("tf_config")
         assert cluster.spec.as_dict() == {"worker": names} and cluster.index == index
     assert JOB["completionMode"] == "Indexed" and JOB["parallelism"] == JOB["completions"]
-    # What gives pods these names.
+    # Pods have these host names only if their subdomain is a headless service.
     assert POD["subdomain"] == service and MANIFESTS["Service"]["spec"]["clusterIP"] == "None"
     labels = JOB["template"]["metadata"]["labels"]
     assert MANIFESTS["Service"]["spec"]["selector"].items() <= labels.items()

@@ -1,4 +1,4 @@
-"""From an environment with dict observations and composed actions to its served policy."""
+"""Training and serving with dict observations and actions of several parts."""
 
 import gymnasium
 import numpy as np
@@ -19,7 +19,7 @@ NUMBERS = {
 
 
 class Treasure(gymnasium.Env):
-    """Move to the wanted one of two treasures; the sum of moves in both axes is the action."""
+    """Environment with two treasures, one of them wanted; an action moves along both axes."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
     agent_code = 1
@@ -75,7 +75,7 @@ def batch(observations):
 
 
 def on_both_protocols(folder, use):
-    """Serve an export, and call a function with a client of each protocol."""
+    """Serve an export and call a function with a client of each protocol."""
     from serving.client import connect
     from serving.local import free_ports
     from serving.server import Flags, running

@@ -156,7 +156,7 @@ def test_keras_file_without_a_task_is_refused(model_file):
 
 @pytest.mark.slow
 def test_all_methods_on_200_states_take_a_minute_of_two_cores(tmp_path):
-    began = time.process_time()  # of all threads: other processes do not count
+    began = time.process_time()  # CPU time of all threads of this process
     script.explain(script.Config("doorkey-5x5", out=str(tmp_path)))
     assert time.process_time() - began < 60
     assert len(list(tmp_path.glob("*.png"))) == len(script.METHODS)

@@ -1,4 +1,4 @@
-"""The environments of POPGym, from the task to the served policy."""
+"""POPGym environments: task, training and served policy."""
 
 import gymnasium
 import numpy as np
@@ -11,7 +11,7 @@ popgym = pytest.importorskip("popgym.envs")
 pytestmark = [
     pytest.mark.tf_only,
     pytest.mark.usefixtures("few_pictures"),
-    # Gymnasium's checker finds this in CountRecall and MultiarmedBandit.
+    # Gymnasium's checker warns about CountRecall and MultiarmedBandit.
     pytest.mark.filterwarnings("ignore:.*The infos returned by"),
 ]
 NAMES = [spec["id"] for spec in popgym.ALL.values()]
@@ -23,7 +23,7 @@ SPREAD = {
     "popgym-MineSweeperMedium-v0": "lstm-dense",  # a Discrete; actions of two numbers
     "popgym-PositionOnlyCartPoleHard-v0": "none-dense",  # a Box
 }
-"""One environment of each kind of space, with a network."""
+"""One environment for each kind of observation space, with its network."""
 
 
 def test_there_are_36_environments_with_discrete_actions():
@@ -74,7 +74,7 @@ def trained(name, runs, network="lstm-dense", **options):
 
 
 def actions_of(client, name):
-    """Play the policy of a client in POPGym's own environment, and return its actions."""
+    """Play the policy of a client in the original POPGym environment; return its actions."""
     from serving.sessions import MemorySession
 
     env, session = gymnasium.make(name).unwrapped, MemorySession(client)

@@ -61,7 +61,7 @@ def test_run_writes_evaluation_figures_and_export(tmp_path, short_games, network
     assert run.folder.path == tmp_path / f"Alien-v5-{network}-seed0"
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
     assert summary["step"] == 48
-    assert summary["eval/return"] % 10 == 0  # the game's own score, not the signs of rewards
+    assert summary["eval/return"] % 10 == 0  # the score of the game, not the signs of rewards
     assert not any("success" in name for name in summary)
     pictures = {"episode.gif"} | ({"attention.png"} if network == "atari" else set())
     assert {path.name for path in run.folder.figures.iterdir()} == pictures

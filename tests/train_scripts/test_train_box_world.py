@@ -19,7 +19,7 @@ def toy_config(tmp_path, **changes):
         "boxes": 2,
         "distractors": 1,
         "pool": 200,
-        "max_steps": 12,  # short evaluations, short films
+        "max_steps": 12,  # short evaluations and films
         "num_envs": 8,
         "batch_size": 8,
         "learning_starts": 60,

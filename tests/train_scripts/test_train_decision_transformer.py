@@ -1,4 +1,4 @@
-"""The script from data to a served policy with toy numbers, and its errors."""
+"""The script with toy settings, from data to a served policy, and its errors."""
 
 import dataclasses
 import json
@@ -68,11 +68,11 @@ TOY = {
 }
 TOY_CLONING = {n: value for n, value in TOY.items() if n not in TRANSFORMER_FIELDS}
 QUICK = {"model": "behavior_cloning", "evaluate_every": 0, "targets": (5.0,)}
-"""For tests that do not depend on the network."""
+"""Options for tests that do not depend on the network."""
 
 
 def tiny(recorded, tmp_path, **changes):
-    """Toy configuration for recorded episodes."""
+    """Return a toy configuration for recorded episodes."""
     places = {"data": f"minari:{recorded}", "runs": str(tmp_path)}
     toy = TOY_CLONING if "model" in changes else TOY
     return dataclasses.replace(script.DOORKEY, **{**places, **toy, **changes})
@@ -95,7 +95,7 @@ def test_run_exports_a_policy_that_can_be_served(recorded, tmp_path):
 
 
 def test_run_equals_fit_with_the_same_windows(recorded, tmp_path):
-    """Logging, checkpoints and evaluation change no weight."""
+    """Logging, checkpoints and evaluation must not change the weights."""
     choices = {"model": "behavior_cloning", "sampling": "returns", "start_fraction": 0.2}
     config = tiny(recorded, tmp_path, warmup_steps=3, **choices)
     run = script.main(config)
@@ -155,11 +155,11 @@ def test_resumed_run_has_the_weights_of_an_uninterrupted_run(recorded, tmp_path)
 def test_behavior_cloning_trains_on_the_best_episodes(recorded, tmp_path):
     config = tiny(recorded, tmp_path, model="behavior_cloning", best_fraction=0.4, steps=2)
     summary = summary_of(script.main(config))
-    assert len(summary["last"]) == 1  # it reads no returns
+    assert len(summary["last"]) == 1  # it has no target returns
 
 
 def test_dense_policy_plays_the_best_return_by_default(recorded_torques, tmp_path, recwarn):
-    """With whole returns and a likelihood for clipped torques."""
+    """The policy reads the return of the whole episode and models clipped torques."""
     choices = {"return_conditioned": True, "condition": "return"}
     choices |= {"start_steps": 3, "start_fraction": 0.5}
     choices |= {"distribution": "censored_normal", "return_power": 2.0, "sampling": "returns"}
@@ -172,7 +172,7 @@ def test_dense_policy_plays_the_best_return_by_default(recorded_torques, tmp_pat
     session, data = WindowSession(served), load_episodes(config.data)
     best = config.split(data)[0].returns().max()
     explicit = WindowSession(served, target_return=best)
-    for reward in (0.0, -5.0):  # not subtracted
+    for reward in (0.0, -5.0):  # not subtracted from the target
         observation = np.ones(3, "float32")
         np.testing.assert_array_equal(
             session.act(observation, reward), explicit.act(observation, reward)
@@ -197,7 +197,7 @@ def test_advantages_are_learned_and_a_noise_scale_is_chosen(recorded_torques, tm
     assert details["noise_scale"] == chosen
     for text in (capsys.readouterr().out, (run.folder.path / "report.html").read_text()):
         assert f"noise scale {chosen:g}; returns of all scales: 0: -" in text
-    assert script.main(config).model.noise_scale == chosen  # of a finished run
+    assert script.main(config).model.noise_scale == chosen  # also after the run
     pairs = zip(one.model.get_weights(), run.model.get_weights())
     assert any(not np.allclose(ours, other) for ours, other in pairs)
 

@@ -39,9 +39,9 @@ def toy_config(tmp_path, **changes):
     from train_scripts.train_doorkey import FAST
 
     numbers = {
-        "num_rounds": 1,  # half of the time of tracing
+        "num_rounds": 1,  # halves the time of tracing
         "steps": 640,
-        "max_steps": 20,  # short evaluations, short films
+        "max_steps": 20,  # short evaluations and films
         "num_envs": 8,
         "batch_size": 8,
         "learning_starts": 100,
@@ -252,7 +252,7 @@ def test_most_in_sight_is_the_maximum_over_all_states(size):
 
 
 def cells_in_sight(room, size):
-    """Yield the number of cells in sight from every position, with the door shut and open."""
+    """Yield the number of visible cells for every pose, with the door closed and open."""
     cells = {(x, y): room.grid.get(x, y) for x in range(size) for y in range(size)}
     [door] = [thing for thing in cells.values() if thing and thing.type == "door"]
     for is_open, (place, thing) in itertools.product((False, True), cells.items()):
@@ -288,7 +288,7 @@ def test_bound_entities_changes_no_value():
         ({}, 20),
         ({"sizes": (5, 6)}, 30),
         ({"sizes": (8,)}, None),  # all cells can be visible
-        ({"preprocessor": "constant"}, None),  # does not mark cells that are not visible
+        ({"preprocessor": "constant"}, None),  # does not mark invisible cells
         ({"network": "zambaldi"}, None),
         ({"network": "fast-relative"}, None),
         ({"network": "grid"}, None),

@@ -83,7 +83,7 @@ GRID = '''
 
 @pytest.fixture
 def coin_grid(tmp_path, monkeypatch):
-    """Write a module of a user with a grid environment."""
+    """Write a user module with a grid environment."""
     import gymnasium
 
     (tmp_path / "coins.py").write_text(textwrap.dedent(GRID))
@@ -171,7 +171,7 @@ def test_users_grid_is_drawn_rows_first(coin_grid):
     assert (x, y) == (column, row)
     _, scores = network(task.preprocessor(observation[None]), return_attention_scores=True)
     scores = keras.ops.convert_to_numpy(scores["round_1"])[0]
-    # Cell (x, y) is entity x * height + y in pictures, row * width + column in the network.
+    # Cell (x, y) is entity x * height + y in pictures, and row * width + column in the network.
     drawn = episode.scores["round_1"][0][:, x * 4 + y].reshape(-1, 6, 4)
     np.testing.assert_array_equal(
         drawn, scores[:, row * 6 + column].reshape(-1, 4, 6).transpose(0, 2, 1)
@@ -292,7 +292,7 @@ def test_other_network_does_not_resume_a_run(tmp_path, unfinished):
 
 
 class LuckyWalk(gymnasium.Env):
-    """Report success only, and render nothing."""
+    """Environment that never reports a failure and renders nothing."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
     observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)

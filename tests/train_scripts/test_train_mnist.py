@@ -113,7 +113,7 @@ def test_early_stop_holds_after_resume(data, tmp_path):
     folder = train_mnist.main(config).folder
     assert [int(row["step"]) for row in metrics(folder.path)] == [2, 4, 6]
     (folder.path / "evaluation.json").unlink()
-    train_mnist.main(config)  # as if killed before its test
+    train_mnist.main(config)  # like a run killed before its evaluation
     assert [int(row["step"]) for row in metrics(folder.path)] == [2, 4, 6]
     assert json.loads((folder.path / "evaluation.json").read_text())["step"] == 6
 

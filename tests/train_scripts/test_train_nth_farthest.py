@@ -52,7 +52,7 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, network)
     assert summary["eval/accuracy"] == pytest.approx(float(rows[-1]["eval/accuracy"]), abs=1e-4)
     assert len(summary["eval/accuracy_of_n"]) == 3
     for row, accuracy in enumerate(summary["eval/accuracy_of_position"]):
-        # a row is a vector (2), its label (3), n (3) and m (3); with n = 2 the answer is m
+        # A row is a vector (2), its label (3), n (3) and m (3); with n = 2, the answer is m.
         of_row = (sequences[:, row, 2:5] == sequences[:, row, 8:]).all(-1)
         assert accuracy == pytest.approx(right[of_row & (sequences[:, 0, 7] == 0)].mean())
     assert (folder.figures / "attention.png").exists() == (network != "fast-lstm")
@@ -77,10 +77,10 @@ def test_stage_is_passed_by_accuracy_or_after_stage_rows(tmp_path):
         return [current_stage(rows[:count], questions, config) for count in range(len(rows) + 1)]
 
     config = toy_config(tmp_path, stage_passed=0.3, stage_rows=3)
-    # Two vectors need no geometry, so only an accuracy of 1 passes; with three 0.767 does.
+    # Two vectors need no geometry, so only an accuracy of 1 passes. With three, 0.767 passes.
     reached = stages(config, 0.9, 1.0, 0.7, 0.76, 0.8, 0.5, 0.9)
     assert reached == [0, 0, 1, 1, 1, 2, 2, 2]
-    # Farthest of three vectors: a guess among the two that are not m is right half of the time.
+    # Farthest of three vectors: a guess between the two other than m is right half of the time.
     farthest = dataclasses.replace(config, stages=((3, 1, 1, 0),))
     assert stages(farthest, 0.64) == [0, 0] and stages(farthest, 0.66) == [0, 1]
     assert stages(dataclasses.replace(config, stage_rows=2), 0.1, 0.1, 0.1)[-1] == 1

@@ -1,4 +1,4 @@
-"""TF_CONFIG and Slurm define the hosts of a run; invalid variables are one clear error."""
+"""TF_CONFIG and Slurm define the hosts of a run; invalid variables raise one clear error."""
 
 import json
 
@@ -68,7 +68,7 @@ def test_invalid_tf_config_is_one_clear_error(text, monkeypatch, tmp_path):
     [
         (1, 7, r"multiple of the 2 devices; received 7"),
         (2, 8, r"`devices` must be at most 1, the number of CPU.*scale\.md.*received 2"),
-        (1, 8, "call make_replicas before anything else"),  # TensorFlow has started
+        (1, 8, "call make_replicas before anything else"),  # TensorFlow is already initialized
     ],
 )
 def test_hosts_that_cannot_share_a_batch_are_rejected(

@@ -1,4 +1,4 @@
-"""Training on two devices equals training on one; each test runs in a process with two."""
+"""Training on two devices equals training on one. Each test runs in a process with two devices."""
 
 import pathlib
 import subprocess
@@ -25,7 +25,7 @@ def with_two_devices(*arguments):
     assert done.returncode == 0, done.stdout[-6000:]
 
 
-@pytest.mark.slow  # a minute; test_hosts covers the sum of parts by default
+@pytest.mark.slow  # takes a minute; test_hosts tests the sum over replicas by default
 def test_two_devices_equal_one():
     file = pathlib.Path(__file__).with_name("two_devices.py")
     with_two_devices("-m", "pytest", "-n", "0", "-p", "no:cacheprovider", file)

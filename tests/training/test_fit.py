@@ -71,7 +71,7 @@ def assert_equal_runs(run, expected):
 
 
 class At(keras.callbacks.Callback):
-    """Calls a function after a number of batches."""
+    """Callback that calls a function after a number of batches."""
 
     def __init__(self, batch, action):
         super().__init__()
@@ -220,7 +220,7 @@ def test_last_epoch_is_shorter_if_the_steps_are_no_multiple(tmp_path, killed_at)
 
 
 def test_run_continues_after_a_shorter_epoch(tmp_path):
-    """The weights equal those of a run without a break."""
+    """The weights equal those of an uninterrupted run."""
 
     def run(name, steps):
         config = RunConfig(runs=str(tmp_path), name=name)

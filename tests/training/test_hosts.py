@@ -1,4 +1,4 @@
-"""Two processes that share a run like hosts equal one process, and only the chief writes."""
+"""Two processes that act as hosts of one run equal one process, and only the chief writes."""
 
 import json
 import signal
@@ -16,12 +16,12 @@ slow = pytest.mark.slow
 
 
 def hosts(folder, task, signals=("", ""), options=({}, {})):
-    """Start two processes that share a run, with the run folders `0` and `1`.
+    """Start two processes that train one run as hosts and have the run folders `0` and `1`.
 
     Args:
         folder: parent of the run folders.
         task: name of a task.
-        signals: per process, the signal it receives and the row of the log.
+        signals: per process, `SIGNAL` of shared_runs.py.
         options: per process, fields of its configuration.
     """
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
@@ -43,7 +43,7 @@ def hosts(folder, task, signals=("", ""), options=({}, {})):
 
 
 def ended(processes):
-    """Return exit codes and standard errors."""
+    """Wait for processes; return their exit codes and standard errors."""
     processes = list(processes)
     try:
         errors = [process.communicate(timeout=300)[1] for process in processes]

@@ -25,7 +25,7 @@ def read(path):
 
 
 def events(folder):
-    """Return scalars and images of the TensorBoard files, (name, step) -> value."""
+    """Return the scalars and images of TensorBoard files as (name, step) -> value."""
     import tensorflow as tf
 
     found = {}
@@ -132,7 +132,7 @@ def test_tensorboard_has_the_settings_as_a_table(tmp_path):
 
 
 def board(folder):
-    """Return the context that TensorBoard's plugins read a folder of runs through."""
+    """Return the context through which TensorBoard's plugins read a folder of runs."""
     from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
     from tensorboard.plugins import base_plugin
 
@@ -144,7 +144,7 @@ def board(folder):
 
 
 def hparams_tab(folder):
-    """Return experiment and session groups as TensorBoard's HPARAMS tab requests them."""
+    """Return the experiment and session groups that TensorBoard's HPARAMS tab requests."""
     from tensorboard.context import RequestContext
     from tensorboard.plugins.hparams import (
         api_pb2,
@@ -188,7 +188,7 @@ def test_resumed_run_reads_the_same_rows(tmp_path):
 
 
 class Broken(Logger):
-    """Raises an error in one method and records all calls."""
+    """Logger that raises an error in one method and records all calls."""
 
     def __init__(self, at):
         self.calls = []

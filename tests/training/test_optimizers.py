@@ -1,4 +1,4 @@
-"""Schedules equal their formulas, and optimizers that read them once equal those of Keras."""
+"""Schedules equal their formulas; optimizers that evaluate them once equal those of Keras."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ from rrl_tf.training import (
 
 pytestmark = pytest.mark.tf_only
 
-pytestmark = pytest.mark.tf_only  # as all training is
+pytestmark = pytest.mark.tf_only  # training needs TensorFlow
 
 
 class Counting(keras.optimizers.schedules.LearningRateSchedule):
@@ -71,7 +71,7 @@ def test_schedule_is_not_called_for_every_weight(make):
     optimizer.build(weights)
     schedule.calls = 0
     optimizer.apply([keras.ops.ones((2, 2)) for _ in weights], weights)
-    assert schedule.calls <= 2  # for the update, and for the decay
+    assert schedule.calls <= 2  # once for the update, once for the decay
 
 
 @pytest.mark.parametrize("name", ["AdamW", "Muon"])

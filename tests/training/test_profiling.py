@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tf_only
 
 
 def recorded_names(folder):
-    """Return the names of all events of a profile on the CPU, split at slashes."""
+    """Return the names of all CPU events of a profile, split at slashes."""
     from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace  # private in TensorFlow 2.21
 
     (file,) = folder.rglob("*.xplane.pb")

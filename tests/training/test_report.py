@@ -24,7 +24,7 @@ pytestmark = pytest.mark.tf_only
 
 
 class Tags(html.parser.HTMLParser):
-    """Collects tags and checks that each is closed in order."""
+    """Parser that collects tags and checks that they are closed in order."""
 
     void = ("meta", "img", "br")
 
@@ -65,7 +65,7 @@ def test_page_contains_outcome_pictures_curves_and_settings(run, capsys):
     assert [image["alt"] for image in images] == ["some picture", "eval/return"]
     assert "<p>Constant: train/loss 1</p>" in text
     assert "<b>eval/return</b> mean return of the evaluation episodes" in text
-    assert text.count("eval/return") == 2  # as the name of the picture and in its caption
+    assert text.count("eval/return") == 2  # the picture's name and caption
     assert all(image["src"].startswith("data:image/png;base64,") for image in images)
     assert "a &amp; &lt;b&gt;" in text and "half<br>of &lt;them&gt;" in text
     assert "<tr><th>last</th><th>return</th></tr><tr><td>0.5</td><td>0.25</td></tr>" in text
@@ -137,7 +137,7 @@ def test_every_described_metric_is_in_the_guide():
     assert all(f"`{name}`" in guide for name in report.MEANINGS)
 
 
-def test_missing_first_step_is_never(run):
+def test_missing_first_step_is_shown_as_never(run):
     text = write_report(
         run.folder, "", {"first_perfect": None}, {"max_steps": None}, []
     ).read_text()

@@ -133,7 +133,7 @@ def test_other_evaluation_field_makes_a_finished_run_unfinished(tmp_path):
     assert other.is_over() and not other.is_finished()
     assert other.folder.evaluation(100) == {"step": 100, "judges": 3}
     assert other.folder.evaluation(50) == {}
-    del other  # a kill before the evaluation
+    del other  # like a kill before the evaluation
     other = judged(tmp_path, 4)
     assert not other.is_finished()
     other.finish({"judges": 4})
@@ -146,7 +146,7 @@ def test_evaluation_fields_may_change_on_resume(tmp_path):
     run = judged(tmp_path, 3)
     run.save(100, {"loop": {}})
     run.finish({})
-    assert judged(tmp_path, 4, steps=200).step == 100  # a kill before more steps
+    assert judged(tmp_path, 4, steps=200).step == 100  # like a kill before more steps
     assert not judged(tmp_path, 4).is_finished()
     assert judged(tmp_path, 3).is_finished()
 

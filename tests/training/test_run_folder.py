@@ -162,7 +162,7 @@ def test_errors_while_restoring_name_the_checkpoint(tmp_path, error, message):
         raise RuntimeError("a bug")
 
 
-# Every call that changes the disk during a save.
+# All calls that change the disk during a save.
 CALLS = [(np, "savez"), (os, "fsync"), (os, "rename"), (shutil, "rmtree")]
 
 

@@ -1,4 +1,4 @@
-"""What a run prints: its setup, and hints that follow from the log."""
+"""The printed summary of a run: its setup and hints based on the log."""
 
 import gymnasium
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tests on two devices, for a process that has two: see `test_devices.py`."""
+"""Tests that need two devices. `test_devices.py` runs them in a separate process."""
 
 import keras
 import numpy as np
@@ -47,7 +47,7 @@ def test_first_device_draws_the_numbers_of_a_single_device(strategy):
     state = two.seed_generator.state
     parallel = Replicas(strategy).spread(lambda part: ((), two(part, training=True)), [state])
     shared = tf.function(lambda: parallel(tf.ones((8, 50)))[1])
-    for _ in range(2):  # the second time from the state after the first
+    for _ in range(2):  # the second pass continues from the state of the first
         alone, (first, second) = one(ones, training=True), tf.split(shared(), 2)
         np.testing.assert_array_equal(first, alone)
         assert np.abs(second - alone).any()
@@ -72,7 +72,7 @@ def words():
 
 
 def compiled(kind):
-    """A network of a kind, trained as that needs it, and its batches."""
+    """Return a compiled network of a kind and its batches."""
     keras.utils.set_random_seed(2)
     network = words() if kind == "embedding" else dense(kernel_regularizer="l2")
     optimizer = keras.optimizers.Adam(1e-3, global_clipnorm=0.1)
@@ -92,7 +92,7 @@ def batches(kind, first=0):
     if kind == "embedding":
         inputs = rng.integers(4, size=inputs.shape)
     arrays = [inputs, rng.integers(3, size=(STEPS, ROWS))]
-    if kind in ("weights", "embedding"):  # the parts' weights differ a lot
+    if kind in ("weights", "embedding"):  # sample weights of the replicas differ a lot
         arrays.append(rng.random((STEPS, ROWS)) * (np.arange(ROWS) > 2))
     data = tf.data.Dataset.from_tensor_slices(tuple(a[first:] for a in arrays))
     return data.map(lambda *rows: rows)

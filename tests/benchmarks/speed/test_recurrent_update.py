@@ -10,7 +10,7 @@ from benchmarks.speed import recurrent_update
 pytestmark = pytest.mark.tf_only
 
 
-@pytest.mark.slow  # it plays and compiles
+@pytest.mark.slow  # it plays episodes and compiles
 def test_implementations_have_the_same_first_loss(tmp_path):
     loop, updates = recurrent_update.started_loop("lstm"), {}
     sequence, _ = loop.replay.sample(loop.batch_size, (0, 0))

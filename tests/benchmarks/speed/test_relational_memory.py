@@ -1,4 +1,4 @@
-"""The steps of the benchmark train, and have their sizes."""
+"""The steps of the benchmark reduce the loss, and the models have similar sizes."""
 
 import pytest
 

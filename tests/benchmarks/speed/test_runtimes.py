@@ -1,4 +1,4 @@
-"""Pretrained models run in TFLite and ONNX Runtime with the outputs of TensorFlow."""
+"""Pretrained models have the same outputs in TFLite, ONNX Runtime and TensorFlow."""
 
 import importlib.util
 
@@ -8,12 +8,12 @@ import tensorflow as tf
 from benchmarks.speed import runtimes
 from rrl_tf.pretrained import pretrained_models
 
-# TensorFlow says that its interpreter moves to LiteRT.
+# TensorFlow warns that its interpreter moves to LiteRT.
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::UserWarning")]
 
 MODELS = sorted(pretrained_models())
 WITHOUT_ONNX = any(importlib.util.find_spec(name) is None for name in ("tf2onnx", "onnxruntime"))
-# OneHot is there because ONNX counts the index -1 from the end, and TensorFlow makes zeros of it.
+# OneHot: ONNX counts the index -1 from the end, whereas TensorFlow returns zeros for it.
 UNSUPPORTED = {"Bitcast", "BitwiseAnd", "BitwiseOr", "LeftShift", "RightShift", "OneHot"}
 
 

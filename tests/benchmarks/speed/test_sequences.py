@@ -1,4 +1,4 @@
-"""Steps with and without sequences are measured over both protocols."""
+"""Requests with and without sequences are measured over both protocols."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The server and all methods that it is compared with answer requests."""
+"""The server and all methods in the comparison answer requests."""
 
 import pytest
 

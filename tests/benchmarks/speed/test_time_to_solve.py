@@ -68,7 +68,7 @@ def test_cpu_time_of_evaluations_is_not_counted(tmp_path):
         return np.zeros(len(rewards)), None
 
     before = run.cpu_seconds()
-    run.report(1, Balance, slow)  # two calls
+    run.report(1, Balance, slow)  # calls `slow` twice
     assert run.cpu_seconds() - before < 0.05
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.tf_only
 
 
 def perturb(network, seed):
-    """Move all weights: a mistake in initial biases and norms would not show."""
+    """Change all weights, because initial biases and norms can hide mistakes."""
     rng = np.random.default_rng(seed)
     for weight in network.weights:
         weight.assign(weight.numpy() + 0.1 * rng.normal(size=weight.shape))
@@ -30,7 +30,10 @@ def weights_of(network):
 
 @pytest.fixture(params=list(update.PRESETS))
 def implementations(request):
-    """A preset, a batch, and both agents with equal weights, other than the target networks'."""
+    """Return a preset, a batch and both agents with equal weights.
+
+    The target weights differ from the online weights.
+    """
     training = dataclasses.replace(update.PRESETS[request.param], replay_capacity=2000)
     ours = update.our_agent(training, "float32", jit_compile=False)
     perturb(ours.network, seed=0)
@@ -38,7 +41,7 @@ def implementations(request):
     theirs = update.torch_agent(training, "float32", weights_of(ours.network))
     copy_weights(theirs.target, weights_of(ours.target))
     batch = update.gather_batch(training)
-    # Some targets are below an observed return.
+    # Some targets must be below an observed return.
     bound = np.where(batch["action_t"] == 2, 0.5, batch["return_lower_bound"])
     batch["return_lower_bound"] = bound.astype("float32")
     return training, batch, ours, theirs
