@@ -44,7 +44,7 @@ def test_answers_equal_a_loop_over_the_objects(seed, each):
     for questions, answers, centers, is_square in zip(*pictures[1:]):
         for number, (question, answer) in enumerate(zip(questions, answers)):
             assert set(question) <= {0, 1} and question.sum() == 3
-            assert question[6 + (number >= each)] == 1  # relational questions follow
+            assert question[6 + (number >= each)] == 1  # relational ones are last
             assert ANSWERS[answer] == answer_by_a_loop(question, centers, is_square)
 
 

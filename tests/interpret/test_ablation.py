@@ -1,4 +1,4 @@
-"""Removed parts have the effect of weights that are zero."""
+"""Ablations have the same effect as setting weights to zero."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Entities are removed in the order of their relevance."""
+"""Removal curves remove entities in the order of their relevance."""
 
 import numpy as np
 import pytest

@@ -20,7 +20,7 @@ def array(tensor):
 
 
 def cell_and_oracle(arguments, num_rows=None, features=FEATURES, **kwargs):
-    """Return a cell and an oracle with equal random weights; without `num_rows` for vectors."""
+    """Return a cell and an oracle with equal random weights; `num_rows=None`: vector inputs."""
     cell = RelationalMemoryCell(**arguments)
     rows = () if num_rows is None else (num_rows,)
     cell.build((None, *rows, features))

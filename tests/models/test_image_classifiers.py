@@ -59,7 +59,7 @@ def test_images_of_another_size_are_an_error():
 
 @given(row=st.integers(0, 2), column=st.integers(0, 3))
 def test_patch_at_row_and_column_is_its_node(row, column):
-    """All weights are 1, so only the bright patch gets attention."""
+    """All weights of the projection are 1, so only the bright patch gets attention."""
     model = PatchAttentionClassifier(patch_size=2, key_size=1)
     model.build((None, 6, 8, 1))
     kernel = model.attention.query_key_value.kernel

@@ -85,7 +85,7 @@ def test_time_scale_sets_the_initial_gates_of_an_lstm(units, time_scale):
     model.build({"observation": (None, 4)})
     bias = array(model.core_layer.input_projection.bias)
     writes, forgets, *others = np.split(bias, 4)
-    steps = 1 + np.exp(forgets)  # time constant 1 / (1 - sigmoid): 1/e of the memory is left
+    steps = 1 + np.exp(forgets)  # time constant 1 / (1 - sigmoid), of a decay to 1/e
     assert (steps >= 2 - 1e-5).all() and (steps <= time_scale + 1e-3).all()
     np.testing.assert_array_equal(writes, -forgets)
     np.testing.assert_array_equal(others, 0)

@@ -1,4 +1,4 @@
-"""Computing one entity or visible entities only gives the same Q values."""
+"""Networks that compute only one entity or only visible entities give the same Q values."""
 
 import functools
 

@@ -320,7 +320,7 @@ def test_rlds_of_booleans_has_observations_of_numbers(tmp_path):
     steps = [{**step, "observation": np.array([i, 0], bool), "is_last": i == 1} for i in (0, 1)]
     kind = tfds.features.Tensor(shape=(2,), dtype=np.bool_)
     (episode,) = load_episodes(rlds_source(tmp_path, [steps], observation=kind)).episodes
-    assert episode.observations.dtype == np.uint8  # a signature of an export has numbers
+    assert episode.observations.dtype == np.uint8  # exported signatures take numbers
     assert episode.observations.tolist() == [[0, 0], [1, 0]]
 
 

@@ -69,7 +69,7 @@ UNIFORM, RETURNS = np.ones(20), np.repeat([0.0, 9.0, 119.0], [1, 4, 15])
         ({}, UNIFORM),
         ({"sampling": "returns"}, RETURNS),
         ({"sampling": "returns", "return_power": 2.0}, RETURNS**2),
-        # The last step of a full window of 3 is 2 to 3 in episode 2, and 2 to 14 in episode 3.
+        # Full windows of 3 steps end at steps 2 to 3 of the 4 steps, or 2 to 14 of the 15 steps.
         ({"sampling": "episodes"}, [1, 0, 0, 1 / 2, 1 / 2, 0, 0, *[1 / 13] * 13]),
         ({"start_fraction": 1.0, "start_steps": 4}, [1, *[1] * 4, *[15 / 4] * 4, *[0] * 11]),
     ],
