@@ -2,7 +2,7 @@
 export PYTHON ?= python3.11
 RUN := .venv/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
-# Every process of the tests imports hundreds of modules.
+# Bytecode files save time, because every test process imports hundreds of modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test suite test-slow docs pretrained package lint format results benchmarks gpu-check
@@ -26,8 +26,8 @@ test-slow: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
-# Replaces the pretrained models of the package, once all are made from the runs of `make results`.
-# The run of KeyCorridor is not part of these; its command is below.
+# Makes all pretrained models from the runs of `make results`, then replaces those of the package.
+# `make results` does not include the run of KeyCorridor; its command is below.
 MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder pretrained
 LOOPS := In some rooms the greedy policy repeats the same actions without end. With 5 % of random actions this hardly ever happens.
 SMALL := Trained on 5 x 5 rooms only. For larger rooms, use the pretrained policy of that size.
@@ -64,7 +64,7 @@ pretrained: .venv/installed
 	set -e; for each in pretrained/*; do rm -r rrl_tf/$$each; mv $$each rrl_tf/pretrained/; done
 	rmdir pretrained
 
-# Tests the wheel in an empty environment, from another folder. Downloads TensorFlow unless pip has it.
+# Tests the wheel in an empty environment, from another folder. Downloads TensorFlow unless pip has cached it.
 package:
 	.ci/package
 

@@ -1,4 +1,4 @@
-"""Uses the installed package as a stranger would; called by `.ci/package`."""
+"""Check an installed package from outside the source tree; called by `.ci/package`."""
 
 import argparse
 import importlib
@@ -39,7 +39,7 @@ def main():
 
 
 def import_all(name):
-    """Imports a package and all modules below it, from the environment and nowhere else."""
+    """Import a package and all its modules; they must come from the environment."""
     package = importlib.import_module(name)
     assert pathlib.Path(package.__file__).is_relative_to(sys.prefix), package.__file__
     for module in pkgutil.walk_packages(package.__path__, f"{name}."):
@@ -48,20 +48,20 @@ def import_all(name):
 
 
 def output(command, *arguments):
-    """Runs an installed command and returns what it prints."""
+    """Run an installed command and return its output."""
     command = [BIN / command, *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def load():
-    """The policy that the training exported."""
+    """Return the policy that the training exported."""
     from rrl_tf.export import load_policy
 
     return load_policy(EXPORT)
 
 
 def read_packaged_files():
-    """Reads what is not Python but belongs to the packages."""
+    """Read the data files of the packages."""
     import rrl_tf
     from rrl_tf.data.text import load_text
 
@@ -70,7 +70,7 @@ def read_packaged_files():
 
 
 def ask_a_server():
-    """Serves the policy, and compares its answers with those in this process."""
+    """Serve the policy and compare its actions with those computed in this process."""
     import serving
     from serving.client import connect
     from serving.local import served

@@ -186,7 +186,7 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
     results = {}
     for kind, change in zip(KINDS, changes, strict=True):
         if kind == "held-out pairs" and config.boxes == 1:
-            continue  # one box has no pair of colours
+            continue  # pairs of colours need at least two boxes
         try:
             task = make_task(config, **change)
         except InvalidInput as error:

@@ -48,7 +48,7 @@ def compare(config, title, updates, flops, notes, baselines=(EAGER, COMPILED), *
         title: title of the report.
         updates: dict (network, precision, implementation) → function.
         flops: dict from such a key to the floating-point operations of the matrix products of an
-            update. The row of an update without an entry has no fraction of the matmul rate.
+            update. Rows of updates without an entry omit the fraction of the matmul rate.
         notes: function of the seconds, a dict name → array, that returns further notes.
         baselines: implementations with which every row is compared.
         others: further functions to measure, by name.

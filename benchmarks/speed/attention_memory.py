@@ -53,7 +53,7 @@ def main(config):
 
 
 def in_new_process(entities, chunk):
-    """Return the result of `measure_step` in a process of its own."""
+    """Return the result of `measure_step` in a new process."""
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(
         1, mp_context=context, initializer=use_one_thread

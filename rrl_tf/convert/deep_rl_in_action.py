@@ -103,7 +103,7 @@ def _relational_module(model):
 
 
 def _attention(block, squeeze):
-    """Return the assignments of a block; `squeeze`: the original norms have no axis of heads."""
+    """Return the assignments of a block; `squeeze`: the original norms lack the axis of heads."""
     attention = block.attention
     (linear1,) = block.dense_layers
     assignments = torch_query_key_value(attention, _QUERY_KEY_VALUE)

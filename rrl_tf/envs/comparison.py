@@ -1,4 +1,4 @@
-"""Define Comparison, a MiniGrid world that asks whether two distant objects are equal."""
+"""Define Comparison, a MiniGrid world in which the agent compares two distant objects."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _READ = {
     "feature": "the agent's cell",
     "attention": "all cells by learned queries",
 }
-"""Readout of a relational network -> what it reads the Q values from."""
+"""Readout of a relational network -> description of the cells that it reads."""
 
 
 def format_setup(setup: Mapping[str, str]) -> str:

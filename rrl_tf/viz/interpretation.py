@@ -122,7 +122,7 @@ def patching_figure(maps: Mapping[str, Any], label: str) -> Figure:
     """Draw the effect of patching an entity, with one panel per place.
 
     A map is a mean over states for fixed cells. The agent and objects may be in other cells in
-    other states, and the figure says so.
+    other states. A note below the panels states this.
 
     Args:
         maps: dict place -> `(rows, columns)`, the effect for each cell of a grid; for entities

@@ -127,7 +127,7 @@ def _from_json(name, value, dtype, shape):
     array = np.array(value, dtype)
     if dtype == STRINGS:
         array = as_bytes(name, array)
-    # JSON writes an empty batch as [], whatever the shape of a row is.
+    # In JSON an empty batch is [], which does not contain the shape of a row.
     if array.size == 0 and shape and array.ndim < len(shape):
         array = array.reshape([0, *(max(size, 0) for size in shape[1:])])
     return array
@@ -242,7 +242,7 @@ class AsyncRestTransport(RestMessages):
                 method,
                 url,
                 data=body,
-                # Without compression, as http.client asks; aiohttp would ask for gzip.
+                # No compression, as in http.client; aiohttp accepts gzip by default.
                 headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
                 timeout=aiohttp.ClientTimeout(total=timeout),
             ) as response:

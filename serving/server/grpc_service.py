@@ -53,8 +53,8 @@ _COUNTED = {"Predict", "Classify", "Regress", "MultiInference", "ModelInfer"}
 # Limit for a request with tf.Examples. Protobuf copies each of them several times, and no other
 # thread runs meanwhile.
 _MAX_EXAMPLE_BYTES = 1 << 25
-# A reply with more bytes is not compressed, whatever --grpc_channel_arguments says, because gRPC
-# compresses in the event loop's thread, at 14 MB/s.
+# Larger replies are not compressed, even if --grpc_channel_arguments enables compression, because
+# gRPC compresses in the event loop's thread, at 14 MB/s.
 _MAX_COMPRESSED = 1 << 14
 #: Maximum number of fields in a message. No other thread runs while protobuf parses them.
 MAX_FIELDS = 1 << 20

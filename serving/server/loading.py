@@ -102,7 +102,7 @@ class Loader:
 def _cause(error):
     """Return the message of a `tf.errors.OpError` without the text that surrounds its cause.
 
-    TensorFlow writes that a checkpoint does not fit the graph, whatever fails while it restores.
+    For any failure during a restore, TensorFlow reports that the checkpoint does not fit the graph.
     """
     text = error.message.rpartition("Original error:\n")[2]
     around = ("Graph execution error:", "Detected at node", "Node:", " ", "\t")

@@ -273,7 +273,7 @@ class RestServer:
             headers={"Content-Type": "application/json"} | self._headers | headers,
         )
         # A client that has not received "100 Continue" may send its next request instead of the
-        # body, and the server could not tell them apart.
+        # body, and the server could not distinguish them.
         is_bodiless = _expects_continue(request) and not request.content.is_eof() and code != "OK"
         if self._inference.is_draining or status == REQUEST_TIMEOUT or is_bodiless:
             response.force_close()

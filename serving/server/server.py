@@ -84,7 +84,7 @@ class Server:
                 f"--enable_tracing needs the package {error.name}, which is not installed. "
                 "Use `pip install '.[otel]'`."
             ) from error
-        except Exception as error:  # OpenTelemetry has no class of its own for them
+        except Exception as error:  # OpenTelemetry does not define an exception class
             raise StartError(f"--enable_tracing: an OTEL_* variable is wrong: {error!r}") from error
         metrics = Metrics()
         self.repository = Repository(flags, metrics)

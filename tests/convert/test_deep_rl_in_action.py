@@ -56,7 +56,7 @@ def normalise(x, axes):
 
 
 def numpy_book(w, x):
-    """Q values (B, 5) and attention (B, 3, 49, 49) of (B, 7, 7, 3), in float64."""
+    """Compute Q values (B, 5) and attention (B, 3, 49, 49) of (B, 7, 7, 3), in float64."""
 
     def linear(name, x):
         return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
@@ -90,14 +90,14 @@ def ours(state_dict, x):
 def test_output_equals_the_book():
     q, attention = ours(random_state_dict(), observations())
     expected_q, expected_attention = numpy_book(random_state_dict(), observations())
-    assert np.ptp(expected_q) > 0.5  # the comparison says something
+    assert np.ptp(expected_q) > 0.5  # large compared with the tolerance
     assert np.ptp(expected_attention) > 0.1
     np.testing.assert_allclose(q, expected_q, atol=1e-5, rtol=1e-5)
     np.testing.assert_allclose(attention, expected_attention, atol=1e-5, rtol=1e-5)
 
 
 def torch_book(torch):
-    """The chapter's network put together from PyTorch's own modules."""
+    """Return the network of the chapter, in PyTorch."""
     nn = torch.nn
 
     class Book(nn.Module):

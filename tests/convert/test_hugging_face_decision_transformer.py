@@ -10,7 +10,7 @@ from rrl_tf.convert import hugging_face_decision_transformer
 from rrl_tf.models import DecisionTransformer
 
 S, A, H, K, HEADS, BLOCKS = 5, 2, 12, 6, 2, 2
-LAYERS = {  # PyTorch's linear layers, (out, in)
+LAYERS = {  # torch.nn.Linear, (out, in)
     "embed_return": (H, 1),
     "embed_state": (H, S),
     "embed_action": (H, A),
@@ -18,7 +18,7 @@ LAYERS = {  # PyTorch's linear layers, (out, in)
     "predict_state": (S, H),
     "predict_action.0": (A, H),
 }
-CONV1D = {}  # GPT-2's, (in, out)
+CONV1D = {}  # Conv1D of GPT-2, (in, out)
 for i in range(BLOCKS):
     CONV1D |= {
         f"encoder.h.{i}.attn.c_attn": (H, 3 * H),
@@ -36,7 +36,7 @@ NORMS = [
 def random_state_dict(seed=0):
     rng = np.random.default_rng(seed)
     weights = {
-        "encoder.wte.weight": rng.normal(size=(1, H)),  # of words, which nothing looks up
+        "encoder.wte.weight": rng.normal(size=(1, H)),  # unused token embedding
         "embed_timestep.weight": rng.normal(size=(50, H)),
         "encoder.wpe.weight": rng.normal(size=(1024, H)),
     }
@@ -53,7 +53,7 @@ def random_state_dict(seed=0):
 
 
 def window(seed=1):
-    """Two windows, one of them padded in front."""
+    """Return two windows; the second one is padded in front."""
     rng = np.random.default_rng(seed)
     mask = np.ones((2, K))
     mask[1, :3] = 0
@@ -67,7 +67,7 @@ def window(seed=1):
 
 
 def numpy_original(w, x):
-    """Predictions of the original in float64; those of padded steps mean nothing."""
+    """Compute the predictions of the original in float64; ignore those of padded steps."""
 
     def linear(name, x):
         weight = w[f"{name}.weight"]
@@ -122,7 +122,7 @@ def test_output_equals_the_original():
 
 
 def test_output_equals_transformers():
-    """Skipped where transformers is not installed (`pip install transformers torch`)."""
+    """Skip if transformers is not installed (`pip install transformers torch`)."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     config = transformers.DecisionTransformerConfig(

@@ -50,7 +50,7 @@ def window(seed=1):
 
 
 def numpy_original(w, x):
-    """Return, state and action predictions of the original, in float64."""
+    """Compute the return, state and action predictions of the original, in float64."""
 
     def linear(name, x):
         return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]

@@ -18,7 +18,7 @@ LENGTH = 20
 
 @pytest.fixture(scope="module")
 def window():
-    """Four full windows: PyTorch's network also attends to padding."""
+    """Return four windows without padding, because the PyTorch network attends to padding."""
     rng = np.random.default_rng(0)
     sizes = {"states": STATES, "actions": ACTIONS, "returns_to_go": 1}
     arrays = {k: rng.normal(size=(4, LENGTH, n)).astype("float32") for k, n in sizes.items()}
@@ -50,7 +50,7 @@ def test_one_training_step_gives_the_weights_of_pytorch(window):
     min_decision_transformer(whole, network.state_dict())
     model.set_weights(whole.get_weights()[: len(model.weights)])
     model.compile(
-        # Plain gradient descent shows the gradients, which Adam's first step hides.
+        # Adam's first step depends only on the signs of the gradients; SGD shows their size.
         keras.optimizers.SGD(0.1, global_clipnorm=0.25),
         {"action": keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")},
     )

@@ -38,7 +38,7 @@ def built(name):
 
 
 def relational_module(torch):
-    """The chapter's network (listing 10.2) from PyTorch's own modules; also returns attention."""
+    """Return the network of the chapter (listing 10.2) in PyTorch; it also returns attention."""
     nn = torch.nn
 
     class Relational(nn.Module):
@@ -91,7 +91,7 @@ def convolutional(torch):
 
 
 def patches(torch):
-    """The blog's network; its data set cuts the image into 16 patches."""
+    """Return the network of the blog. The blog's data set cuts the image into 16 patches."""
     nn = torch.nn
 
     class Patches(nn.Module):
@@ -147,7 +147,7 @@ def test_output_equals_pytorch(name):
     assert model.count_params() == PARAMETERS[name]
     assert CONVERT[name](model, original.state_dict()) is model
     scale = float(logits.abs().max())
-    assert scale > 0.5  # the comparison says something
+    assert scale > 0.5  # large compared with the tolerance
     np.testing.assert_allclose(
         ops.convert_to_numpy(model(images())), logits.numpy(), atol=2e-5 * scale
     )
@@ -167,7 +167,7 @@ def random_blog_weights(seed=0):
 
 
 def test_attention_equals_the_formula_of_the_blog():
-    """The same in numpy, where there is no PyTorch."""
+    """Compare with NumPy, because PyTorch may not be installed."""
     w, x = random_blog_weights(), images().astype("float64")
     cut = [
         x[:, 7 * row : 7 * row + 7, 7 * column : 7 * column + 7, 0].reshape(len(x), 49)

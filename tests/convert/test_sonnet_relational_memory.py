@@ -1,4 +1,4 @@
-"""Converted weights of Sonnet 1.36 give the outputs that were recorded from it."""
+"""Converted weights of Sonnet 1.36 give the outputs that Sonnet computed."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def built_cell(features=5, **overrides):
 
 
 def arrays(case):
-    """The variables, and inputs and outputs with the batch first."""
+    """Return the variables, inputs `(B, T, F)` and outputs of a recorded case."""
     variables = {name: np.array(value, "float32") for name, value in case["variables"].items()}
     inputs, outputs = np.array(case["inputs"], "float32"), np.array(case["outputs"])
     return variables, np.swapaxes(inputs, 0, 1), np.swapaxes(outputs, 0, 1)

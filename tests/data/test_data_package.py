@@ -15,7 +15,7 @@ pytestmark = pytest.mark.tf_only
 
 def test_all_public_names_are_defined():
     modules = {module.name for module in pkgutil.iter_modules(rrl_tf.data.__path__)}
-    for name in modules:  # a module that was imported must not take the place of what it holds
+    for name in modules:  # an imported submodule must not shadow a public name
         importlib.import_module(f"rrl_tf.data.{name}")
     for name in rrl_tf.data.__all__:
         found = getattr(rrl_tf.data, name)

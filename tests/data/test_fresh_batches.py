@@ -1,4 +1,4 @@
-"""Batches of generated data never repeat, and a resumed training sees the same ones."""
+"""Batches of generated data never repeat, and resumed training receives the same batches."""
 
 import functools
 import re
@@ -19,7 +19,7 @@ from rrl_tf.data.graphs import connected
 from rrl_tf.data.sort_of_clevr import examples
 from rrl_tf.errors import InvalidInput
 
-# A data set, and a batch that its generator samples with a plain seed.
+# Name -> (data set, function that samples one batch with an integer seed).
 DATA = {
     "graphs": (
         functools.partial(RandomGraphs, 4, num_nodes=8),
@@ -50,7 +50,7 @@ def test_batches_differ_and_those_of_an_epoch_are_reproducible(name):
     assert len({*first, *second}) == 6
     resumed = make(steps=3, seed=7, epoch=1)
     assert [content(resumed[i]) for i in range(3)] == second
-    # Regression: NumPy pads seeds with zeros, so that [seed, 0, 0] equals the seed.
+    # Regression: NumPy pads seeds with zeros, so [seed, 0, 0] gives the same batch as the seed.
     assert content(sample(7)) not in first
 
 

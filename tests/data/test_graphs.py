@@ -1,4 +1,4 @@
-"""Random graphs: distances equal a plain search, distribution of edges, fresh batches."""
+"""Random graphs: distances, numbers of neighbours and invalid arguments."""
 
 import functools
 
@@ -12,7 +12,7 @@ from rrl_tf.errors import InvalidInput
 
 
 def searched(edges, start):
-    """Return node → distance from the start, by a queue."""
+    """Return a dict node → distance from the start, by breadth-first search."""
     distance, queue = {start: 0}, [start]
     for node in queue:
         for other in range(len(edges)):

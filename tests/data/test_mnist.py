@@ -22,7 +22,7 @@ def digits(count, seed=0):
 
 
 def idx(array):
-    """Return the original format: two zeros, the type of an unsigned byte, sizes, bytes."""
+    """Return an array in MNIST's IDX format: two zeros, dtype code, rank, shape, bytes."""
     header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
     return header + array.tobytes()
 
@@ -150,7 +150,7 @@ def test_missing_tensorflow_datasets_is_named(tmp_path, monkeypatch):
 
 
 def test_tensorflow_datasets_gives_the_same_arrays_as_the_files(tmp_path, monkeypatch):
-    """TensorFlow Datasets' own builder reads local files instead of a download."""
+    """The builder of TensorFlow Datasets reads local files instead of a download."""
     tfds = pytest.importorskip("tensorflow_datasets")
     files, prepared = tmp_path / "files", tmp_path / "prepared"
     files.mkdir(), prepared.mkdir()
@@ -165,7 +165,7 @@ def test_tensorflow_datasets_gives_the_same_arrays_as_the_files(tmp_path, monkey
 
     monkeypatch.setattr(tfds.download.DownloadManager, "download_and_extract", fetch)
     monkeypatch.setattr("rrl_tf.data.mnist._look_up_host", lambda: None)
-    for source in (prepared, prepared):  # prepared once, then only read
+    for source in (prepared, prepared):  # the second call reads the prepared data set
         for split, loaded in load_mnist(source).items():
             expected = load_mnist(files)[split]
             np.testing.assert_array_equal(loaded.images, expected.images)

@@ -1,4 +1,4 @@
-"""Nth farthest: answers equal a plain loop, layout of rows, floors, fresh batches."""
+"""Nth farthest: answers, layout of the rows, accuracies of baselines, and stages."""
 
 import numpy as np
 import pytest
@@ -18,14 +18,14 @@ TASKS = st.fixed_dictionaries(
 
 
 def split(sequence, count, order):
-    """Return vectors (T, dimension), and one-hot labels, n and m (T, T) of a question."""
+    """Split a question into vectors (T, dimension) and one-hot labels, n and m (T, T)."""
     size = sequence.shape[-1] - 3 * count
     vectors, labels, first, second = np.split(sequence, size + count * np.arange(3), axis=-1)
     return vectors, labels, *((first, second) if order == "paper" else (second, first))
 
 
 def answered_by_a_loop(vectors, labels, n, m, order):
-    """Return the label of the n-th farthest, or nearest, row among those with a label."""
+    """Return the label of the n-th farthest (`sonnet`: nearest) row that has a label."""
     rows = [i for i in range(len(labels)) if labels[i].any()]
     label = {i: int(labels[i].argmax()) for i in rows}
     (reference,) = [i for i in rows if label[i] == m]
@@ -80,7 +80,7 @@ def test_floors_equal_published_accuracies():
     assert list(floors) == ["chance", "no geometry", "norms only"]
     assert floors["chance"] == pytest.approx(1 / 8, abs=0.01)
     assert floors["no geometry"] == pytest.approx(2 / 8, abs=0.01)
-    assert floors["norms only"] == pytest.approx(0.309, abs=0.01)  # published by simulation
+    assert floors["norms only"] == pytest.approx(0.309, abs=0.01)  # a published simulation
     assert nth_farthest_floors(8, 16, num_questions=50_000) == floors
 
 

@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 2**20)
 
 
 def digits(count=8, seed=0, size=28):
-    """Return blobs that fill the middle, like digits."""
+    """Return random images with a black border, like digits."""
     rng = np.random.default_rng(seed)
     images = np.zeros((count, size, size), np.uint8)
     images[:, 5:-5, 5:-5] = rng.integers(0, 256, (count, size - 10, size - 10))
@@ -26,7 +26,7 @@ def digits(count=8, seed=0, size=28):
 
 
 def pillow(image, degrees, shift):
-    """Apply torchvision's inverse affine matrix about the centre, with Pillow's nearest pixel."""
+    """Rotate and shift an image as torchvision does: Pillow, nearest pixel, about the centre."""
     angle, middle = math.radians(degrees), image.shape[0] / 2
     cos, sin = math.cos(angle), math.sin(angle)
     left, up = -middle - shift[0], -middle - shift[1]
@@ -41,7 +41,7 @@ def test_digits_are_rotated_and_shifted_as_in_pillow(seed):
     degrees, shift = rng.integers(-180, 180, 8), rng.integers(-9, 10, (8, 2))
     ours = np.asarray(rotate_and_shift(images[..., None].astype("float32"), degrees, shift))[..., 0]
     theirs = np.stack([pillow(*each) for each in zip(images, degrees, shift)])
-    # A place that lies exactly between two pixels may be rounded either way.
+    # A point exactly between two pixels may be rounded either way.
     assert (ours != theirs).mean() < 1e-2
 
 
@@ -53,7 +53,7 @@ def test_colour_channels_move_together(seed, degrees):
     np.testing.assert_array_equal(together, np.concatenate(alone, axis=-1))
 
 
-def test_four_quarter_turns_are_none():
+def test_four_quarter_turns_are_the_identity():
     images = digits()[..., None].astype("float32")
     turned = images
     for _ in range(4):
@@ -70,24 +70,24 @@ def test_spots_are_white_and_at_most_as_many_as_drawn(seed, count):
     changed = spotted != images
     assert (spotted[changed] == 1).all()
     assert (changed.sum(axis=(1, 2, 3)) <= count).all()
-    if count > 10:  # of 784 places
+    if count > 10:  # positions are drawn with replacement from 784
         expected = 784 * (1 - (1 - 1 / 784) ** count)
         assert abs(changed.sum() / 4 - expected) < 1 + 0.15 * expected
 
 
 @pytest.mark.parametrize("spots", [10, 60, 200])
 def test_the_number_of_spots_equals_the_books(spots):
-    """Regression: no image had more than 40 spots."""
+    """Regression: images had at most 40 spots."""
     black = np.zeros((2000, 28, 28), np.uint8)
     counts = np.asarray(Perturbation(spots=spots)(black, (0, 3))).sum(axis=(1, 2, 3))
     drawn = spots + (5 * np.abs(np.random.default_rng(0).normal(size=100_000))).astype(int)
-    expected = 784 * (1 - (1 - 1 / 784) ** drawn.astype(float))  # places that are drawn at all
+    expected = 784 * (1 - (1 - 1 / 784) ** drawn.astype(float))  # distinct positions
     assert abs(counts.mean() - expected.mean()) < 0.6
     assert counts.max() <= spots + 30
 
 
-def test_the_books_spots_stay_where_they_were():
-    """The places of 10 spots are the first of 40 draws, as in all reported runs."""
+def test_positions_of_the_books_spots_do_not_change():
+    """10 spots use the first of 40 drawn positions, so reported runs can be reproduced."""
     images, seed = digits(6, size=28), tf.constant([7, 1])
     seeds = tf.unstack(tf.random.split(seed, 4))
     still = Perturbation(shift=0, rotation=0, spots=10)
@@ -126,7 +126,6 @@ def test_zero_perturbation_is_the_identity():
 
 
 def test_ranges_exclude_their_upper_end():
-    """A white pixel in the middle shows the displacement."""
     images = np.zeros((2000, 29, 29), np.uint8)
     images[:, 14, 14] = 255
     moved = np.asarray(Perturbation(shift=3, rotation=30, spots=0)(images, (0, 0)))[..., 0]

@@ -1,4 +1,4 @@
-"""Sort-of-CLEVR: pictures and answers against plain loops over the objects."""
+"""Sort-of-CLEVR: pictures, questions and answers, compared with loops over the objects."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def answer_by_a_loop(question, centers, is_square):
-    """Return the answer to a question in bits, by a loop over the objects."""
+    """Return the answer to a question of 11 bits, by a loop over the objects."""
     on = [i for i, bit in enumerate(question) if bit]
     (color,) = [i for i in on if i < 6]
     (family,) = [i - 6 for i in on if 6 <= i < 8]
@@ -44,7 +44,7 @@ def test_answers_equal_a_loop_over_the_objects(seed, each):
     for questions, answers, centers, is_square in zip(*pictures[1:]):
         for number, (question, answer) in enumerate(zip(questions, answers)):
             assert set(question) <= {0, 1} and question.sum() == 3
-            assert question[6 + (number >= each)] == 1  # relational ones come last
+            assert question[6 + (number >= each)] == 1  # relational ones are last
             assert ANSWERS[answer] == answer_by_a_loop(question, centers, is_square)
 
 
@@ -73,7 +73,7 @@ def test_shapes_colours_and_kinds_are_uniform():
     kinds = kinds_of(pictures.questions)
     for part in (kinds[:, :10], kinds[:, 10:] - 3):
         np.testing.assert_allclose(np.bincount(part.ravel()) / part.size, 1 / 3, atol=0.01)
-    # Rejection pushes objects a little to the edges, alike on all sides.
+    # Rejection sampling moves objects towards all edges equally, so the mean stays in the middle.
     np.testing.assert_allclose(pictures.centers.mean(axis=(0, 1)), 37, atol=0.4)
     assert {*pictures.answers.ravel()} == set(range(10))
 
@@ -89,7 +89,7 @@ def test_images_are_scaled_to_0_to_1():
     inputs, answers = examples(pictures)
     assert inputs["images"].dtype == np.float32
     np.testing.assert_allclose(255 * (1 - inputs["images"]), pictures.images, atol=1e-4)
-    assert inputs["images"].min() == 0  # white paper
+    assert inputs["images"].min() == 0  # white background
     assert (inputs["questions"] == pictures.questions).all() and (answers == pictures.answers).all()
 
 

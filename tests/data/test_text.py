@@ -1,4 +1,4 @@
-"""Texts: reading, errors, and rows that neither lose nor repeat a character."""
+"""Texts: reading, encoding, splitting, and batches without lost or repeated characters."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Removed parts have the effect of weights that are zero."""
+"""Ablations have the same effect as setting weights to zero."""
 
 import contextlib
 
@@ -16,7 +16,7 @@ from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 
 @contextlib.contextmanager
 def zeroed(weight, columns):
-    """Set some of the columns of a weight to zero."""
+    """Set the elements `weight[columns]` to zero inside the context."""
     before = np.array(weight)
     changed = before.copy()
     changed[columns] = 0
@@ -34,7 +34,7 @@ def test_head_and_round_without_effect_equal_zero_weights():
     found = ablate(model, x)
     block = model.relations.rounds[1]
     kernel, bias = block.dense_layers[0].kernel, block.dense_layers[0].bias
-    with zeroed(kernel, slice(0, 4)):  # the rows of the first head
+    with zeroed(kernel, slice(0, 4)):  # inputs from the first head
         np.testing.assert_allclose(after(found, "round_2, head 1"), array(model(x)), atol=1e-5)
     with zeroed(kernel, slice(None)), zeroed(bias, slice(None)):
         np.testing.assert_allclose(after(found, "round_2"), array(model(x)), atol=1e-5)
@@ -44,10 +44,10 @@ def test_head_and_round_without_effect_equal_zero_weights():
 def test_uniform_attention_equals_zero_queries():
     model, x = agent(), states()
     dense = model.relations.rounds[0].attention.query_key_value
-    columns = np.isin(np.arange(24) % 12, range(4))  # of each head, the queries come first
+    columns = np.isin(np.arange(24) % 12, range(4))  # the queries of each head
     with zeroed(dense.kernel, (slice(None), columns)), zeroed(dense.bias, columns):
         expected = array(model(x))
-        found = ablate(model, x, ["shuffled"])  # uniform attention does not change
+        found = ablate(model, x, ["shuffled"])  # shuffling does not change uniform attention
         np.testing.assert_allclose(after(found, "round_1, shuffled"), expected, atol=1e-5)
     found = ablate(model, x, ["uniform"])
     np.testing.assert_allclose(after(found, "round_1, uniform"), expected, atol=1e-5)

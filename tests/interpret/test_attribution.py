@@ -1,4 +1,4 @@
-"""Attributions obey their definitions."""
+"""Attribution methods, compared with their definitions."""
 
 import warnings
 

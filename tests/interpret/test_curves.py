@@ -1,4 +1,4 @@
-"""Entities are removed in the order of their relevance."""
+"""Removal curves remove entities in the order of their relevance."""
 
 import numpy as np
 import pytest
@@ -34,9 +34,9 @@ def test_curves_hold_the_output_without_the_most_relevant_entities():
 def test_masked_entities_and_the_one_that_is_read_are_no_candidates_by_default():
     x = states()
     x[..., 0] = 1.0
-    x[:, :, :2, 0] = 0.0  # the cells 0, 1, 4 and 5 are visible
+    x[:, :, :2, 0] = 0.0  # cells 0, 1, 4 and 5 are visible
     model = agent(unseen_feature=0)
-    x[:, 1, 2, 0] = 0.0  # and the cell 6, which is read
+    x[:, 1, 2, 0] = 0.0  # so is cell 6, from which the Q values are read
     given = np.tile(np.isin(np.arange(ENTITIES), (0, 1, 4, 5)), (4, 1))
     found, expected = (
         removal_curves(model, x, RELEVANCE, each, points=3, draws=1) for each in (None, given)

@@ -1,4 +1,4 @@
-"""Traced episodes of agents with and without a memory, and their figures."""
+"""Traced episodes of agents with and without memory, and their figures."""
 
 import dataclasses
 import functools
@@ -47,7 +47,7 @@ def network(preset, **core):
     )
     model.build({"observation": (None, *task().preprocessor.shape)})
     for weight in model.trainable_variables:
-        weight.assign(weight * 3)  # so that the agent moves
+        weight.assign(weight * 3)  # larger weights make the agent move
     return model
 
 
@@ -59,7 +59,7 @@ def drawn(folder, model, of=None):
 
 
 @pytest.mark.parametrize("preset", CORES)
-def test_draw_episode_draws_what_the_network_has(tmp_path, preset):
+def test_draw_episode_draws_attention_and_memory_of_a_network(tmp_path, preset):
     names = {"episode.gif"}
     names |= {"attention.png"} if "dense" not in preset else set()
     names |= {"memory.png"} if preset.startswith(("lstm", "relational")) else set()
@@ -117,7 +117,7 @@ def test_traced_steps_equal_unroll_of_the_sequence(preset, rows_first):
     if episode.memory is None:
         return
     for name, gate in episode.memory.gates.items():
-        expected = np.array(gates[name])[0]  # an LSTM's units, one by one
+        expected = np.array(gates[name])[0]  # the LSTM has one gate value per unit
         expected = expected if preset.startswith("lstm") else expected.mean(axis=-1)
         np.testing.assert_allclose(gate, expected, rtol=1e-3, atol=1e-5)
     expected = expected_attention(preset, scores, cells)
@@ -160,7 +160,7 @@ def test_traced_episode_equals_the_evaluated_one(preset):
         assert episode.rewards.sum() == reward
 
 
-def test_choose_start_shows_least_with_a_memory_and_most_without():
+def test_choose_start_hides_more_cells_from_an_agent_with_memory():
     env = task().make_test_env()
     chosen = choose_start(network("lstm-dense"), task(), env)
     without = choose_start(network("none-dense"), task(), env)
@@ -174,7 +174,7 @@ def test_choose_start_shows_least_with_a_memory_and_most_without():
 
 
 class Dot(gymnasium.Env):
-    """A bright patch that moves over a dark picture; observations are pixels."""
+    """An environment with pixel observations: a bright patch moves over a dark image."""
 
     metadata = {"render_modes": ["rgb_array"]}
     observation_space = gymnasium.spaces.Box(0, 255, (24, 18, 1), np.uint8)
@@ -219,7 +219,7 @@ def views_of_pixels():
 
 
 class Walk(gymnasium.Env):
-    """A grid of codes whose agent (code 2) walks down; the environment does not render."""
+    """An environment without `render` whose agent (code 2) walks down a grid of codes."""
 
     observation_space = gymnasium.spaces.Box(0, 3, (4, 3, 1), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
@@ -252,7 +252,7 @@ def test_a_grid_without_entities_and_frames_is_drawn_with_attention(tmp_path, en
     assert episode.cells == (agent if env is MarkedWalk else [{}] * 3)
     observations = np.stack([env().reset()[0]])
     _, scores = model(grid.preprocessor(observations), return_attention_scores=True)
-    cells = np.arange(12).reshape(4, 3).T.ravel()  # column by column, as in figures
+    cells = np.arange(12).reshape(4, 3).T.ravel()  # cells in the column order of figures
     for name, each in episode.scores.items():
         np.testing.assert_allclose(each[0], np.array(scores[name])[0][:, cells][..., cells])
     assert episode.frames.shape == (4, 128, 96, 3)
@@ -280,7 +280,7 @@ def test_each_channel_of_a_view_has_its_colour(frames):
 def test_every_exported_name_is_an_object_of_its_module():
     import rrl_tf.interpret
 
-    for _ in range(2):  # the second time its modules are attributes of the package
+    for _ in range(2):  # after the first pass, the submodules are attributes of the package
         for name in rrl_tf.interpret.__all__:
             assert getattr(rrl_tf.interpret, name).__name__ == name
 

@@ -21,7 +21,7 @@ from rrl_tf.interpret.faithfulness import (
 )
 from rrl_tf.models import RelationalQNetwork, RelationalVQA
 
-# Keras warns of the softmax of a network of one entity.
+# Keras warns about a softmax over one entity.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis -1")
 HEIGHT, WIDTH, FEATURES = 2, 4, 5
 NODES = HEIGHT * WIDTH
@@ -67,12 +67,12 @@ def some_views(seed, count=3):
     rng = np.random.default_rng(seed)
     views = rng.normal(size=(count, HEIGHT, WIDTH, FEATURES)).astype("float32")
     views[..., 0] = rng.random((count, HEIGHT, WIDTH)) < 0.25
-    views.reshape(count, NODES, FEATURES)[:, READ, 0] = 0.0  # the agent sees itself
+    views.reshape(count, NODES, FEATURES)[:, READ, 0] = 0.0  # the agent's cell is visible
     return views
 
 
 def values_of(model, view, present):
-    """Q values of a network that has only these entities."""
+    """Return the Q values of a network that receives only the entities `present`."""
     x = view
     for layer in model.grid_layers:
         x = layer(x)
@@ -128,7 +128,7 @@ def test_removed_cells_equal_absent_ones_in_a_vqa_model(seed, cells):
     question = model.question(inputs["questions"])
     x = ops.convert_to_tensor(array(ops.concatenate([x, question], axis=1))[:, [*present, CELLS]])
     allowed = np.ones((1, 1, len(present) + 1, len(present) + 1), bool)
-    allowed[..., :-1, -1] = False  # no cell sees the question
+    allowed[..., :-1, -1] = False  # cells do not attend to the question
     x = model.relations(x, mask=allowed)[:, -1]
     for layer in [*model.hidden, model.head]:
         x = layer(x)
@@ -211,7 +211,7 @@ def test_attention_rollout_is_a_row_of_the_product_of_rounds(seed, rounds, entit
 
 
 def test_most_attended_entity_matters_most_with_sharp_attention():
-    """Scores a hundred times as large: nearly all attention goes to one entity."""
+    """With queries a hundred times as large, one entity gets nearly all attention."""
     model = network(readout_feature=1)
     views = some_views(5, count=40)
     views[..., 0], views[..., 1] = 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Tests of memory with players whose use of memory is known."""
+"""Memory checks, applied to players whose use of memory is known."""
 
 import functools
 from types import SimpleNamespace
@@ -22,13 +22,13 @@ from rrl_tf.interpret.memory_checks import (
 
 pytestmark = pytest.mark.tf_only
 LEFT, RIGHT, FORWARD = 0, 1, 2
-OBJECTS = (5, 6)  # key and ball, in MiniGrid's codes
+OBJECTS = (5, 6)  # MiniGrid's codes of key and ball
 
 
 class Walker:
-    """Walk to the end of the hallway, and there to the object that it saw first.
+    """Walk to the end of the hallway, then to the object seen at the start.
 
-    Without one it turns to the upper object. The memory is the code of the object.
+    The memory is the code of the object. With an empty memory, turn to the upper object.
     """
 
     def initial_state(self, num_envs):
@@ -52,14 +52,14 @@ class Walker:
 
 
 class Noting(Walker):
-    """Keep the object in a second state, too, and decide by that."""
+    """Also store the object in the state `note`, and decide by the note."""
 
     def target(self, memory, state):
         return state["note"][:, 0]
 
 
 class Wavering(Noting):
-    """Turn by the memory, and back again if the note differs."""
+    """Turn to the object in memory, and turn back if the note differs."""
 
     def __call__(self, observation, state):
         action, memory = super().__call__(observation, state)
@@ -78,12 +78,12 @@ def task():
     return memory_task((7,), max_steps=20)
 
 
-def beside_the_object():
+def starts_next_to_the_object():
     return [start for start in enumerate_memory_starts(7) if start.agent == 1]
 
 
 def resets():
-    return [{"options": {"start": start}} for start in beside_the_object()]
+    return [{"options": {"start": start}} for start in starts_next_to_the_object()]
 
 
 def success(player):
@@ -94,17 +94,17 @@ def test_swapped_memories_swap_actions_and_outcomes_of_a_player_that_uses_them()
     found = swap_memories(Walker(), task())
     assert found.summary() == {"pairs": 8, "decided": 0.25, "action": 1.0, "outcome": 1.0}
     assert found.action.shape == found.outcome.shape == (4,)
-    alone = swap_memories(Walker(), task(), starts=beside_the_object()[:1])
+    alone = swap_memories(Walker(), task(), starts=starts_next_to_the_object()[:1])
     assert alone.summary() == {"pairs": 1, "decided": 1.0, "action": 1.0, "outcome": 1.0}
 
 
 def test_swapped_memories_change_nothing_for_a_player_that_ignores_them():
-    found = swap_memories(Noting(), task(), starts=beside_the_object())
+    found = swap_memories(Noting(), task(), starts=starts_next_to_the_object())
     assert found.summary() == {"pairs": 2, "decided": 1.0, "action": 0.0, "outcome": 0.0}
 
 
 def test_reverted_action_is_not_an_outcome():
-    found = swap_memories(Wavering(), task(), starts=beside_the_object())
+    found = swap_memories(Wavering(), task(), starts=starts_next_to_the_object())
     assert found.summary() == {"pairs": 2, "decided": 1.0, "action": 1.0, "outcome": 0.0}
 
 
@@ -116,13 +116,13 @@ def test_zeroed_memory_decides_no_pair():
 
 
 def test_zeroed_memory_solves_only_starts_with_the_object_above():
-    starts = beside_the_object()
+    starts = starts_next_to_the_object()
     assert success(Walker()) == [True] * 4
     assert success(ZeroedMemory(Walker())) == [start.shown == start.upper for start in starts]
 
 
 def with_key_above():
-    """Two starts, one for each object shown."""
+    """Return the two starts with the key as the upper object, one for each shown object."""
     return [reset for reset in resets() if reset["options"]["start"].upper == "key"]
 
 
@@ -175,7 +175,7 @@ def test_uniform_attention_player_attends_equally_to_all_visible_cells(preset):
     _, usual, scores = agent.policy(step, memory, return_attention_scores=True)
     assert np.abs(array(scores["block_1"]) - expected).max() > 0.02
     assert np.abs(array(usual) - array(after)).max() > 1e-3
-    for weight, value in zip(agent.policy.weights, before):  # the agent does not change
+    for weight, value in zip(agent.policy.weights, before):  # the original agent is unchanged
         np.testing.assert_array_equal(array(weight), value)
     state = {**{n: v for n, v in step.items() if n != "observation"}, "memory": memory}
     action, remembered = player(step["observation"], state)
@@ -229,7 +229,7 @@ def test_wrong_arguments_raise_one_error():
 
 
 def test_swapped_memories_can_be_changed():
-    starts, seen = beside_the_object(), []
+    starts, seen = starts_next_to_the_object(), []
     own = swap_memories(Walker(), task(), starts=starts, change=lambda own, other: own)
     assert own.summary() == {"pairs": 2, "decided": 1.0, "action": 0.0, "outcome": 0.0}
 

@@ -62,7 +62,7 @@ def test_slots_of_a_memory_are_patched():
     memory = np.random.default_rng(0).normal(size=(2, 12)).astype("float32")
     donors = {**step, "memory": memory}
     found = patch(shared("lstm"), {**step, "memory": 0 * memory}, donors, ["memory/before"])
-    memory[:, :6] = 0  # h; the second slot is c
+    memory[:, :6] = 0  # patching slot 2 replaces c and keeps h
     expected, *_ = shared("lstm")(step, memory)
     np.testing.assert_allclose(found.after[0, 1], array(expected), atol=1e-6)
 

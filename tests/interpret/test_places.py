@@ -1,4 +1,4 @@
-"""What a model computes at its places is recorded, and changed."""
+"""Activations of a model are recorded and changed."""
 
 import keras
 import numpy as np
@@ -105,7 +105,7 @@ def test_queries_in_chunks_are_traced_together():
 def test_other_models_of_the_library_are_traced():
     sequence = MemorySequenceClassifier.from_preset("nth-farthest")
     found = trace(sequence, states(shape=(4, 16)))
-    assert len(found["block_1/attention"]) == 16  # four steps of four sequences
+    assert len(found["block_1/attention"]) == 16  # four sequences of four steps
     transformer = DecisionTransformer(state_size=4, action_size=2, num_blocks=2, width=16)
     x = {"states": states(2, shape=(3, 4)), "actions": states(2, shape=(3, 2))}
     x |= {"returns_to_go": states(2, shape=(3, 1)), "timesteps": np.tile(range(3), (2, 1))}

@@ -1,4 +1,4 @@
-"""Probes decode what is there, and nothing from random labels."""
+"""Probes decode labels from activations, and random labels only at chance."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""States of a task are collected with facts that hold in them."""
+"""States of a task are collected with facts about them."""
 
 import numpy as np
 import pytest

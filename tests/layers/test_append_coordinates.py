@@ -48,7 +48,7 @@ def test_waves_are_sines_and_cosines_of_the_coordinates(frequencies):
         np.testing.assert_allclose(wave, known, atol=1e-5)
 
 
-def test_book_stays_short_of_one_and_zambaldi_reaches_both_ends():
+def test_book_coordinates_stay_below_1_and_zambaldi_spans_minus_1_to_1():
     grid = np.zeros((1, 7, 7, 1), "float32")
     book = ops.convert_to_numpy(AppendCoordinates(0, 1, "size")(grid))[0, 0, :, 1]
     np.testing.assert_allclose(book, np.arange(7) / 7, atol=1e-6)

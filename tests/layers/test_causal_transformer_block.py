@@ -31,7 +31,7 @@ def built(seed=0, **arguments):
 
 
 def oracle(block, x, mask=None):
-    """Return output and attention of the block in float64, computed query by query."""
+    """Compute output and attention of the block in float64, query by query."""
     w = {v.path.split("/", 1)[1]: array(v).astype("float64") for v in block.weights}
     batch, steps, width = x.shape
     heads, size = block.num_heads, width // block.num_heads
@@ -150,12 +150,12 @@ def test_dropout_acts_in_training_only(placement):
     np.testing.assert_array_equal(array(block(X)), array(without(X)))
     assert not np.allclose(array(block(X, training=True)), array(without(X)))
     _, asked = block(X, training=True, return_attention_scores=True)
-    np.testing.assert_allclose(array(asked).sum(-1), 1.0, atol=1e-5)  # before dropout
+    np.testing.assert_allclose(array(asked).sum(-1), 1.0, atol=1e-5)  # returned before dropout
 
 
 @pytest.mark.parametrize("placement", ["output", "probabilities"])
 def test_dropout_placement_selects_the_dropped_tensor(placement):
-    """With equal values, attention returns the value unless its probabilities are dropped."""
+    """All values are 1, so the output of attention varies only if probabilities are dropped."""
     block = CausalTransformerBlock(1, dropout=0.5, dropout_placement=placement, seed=1)
     block.build((None, STEPS, WIDTH))
     ones = np.ones((3, 1, STEPS, WIDTH), "float32")

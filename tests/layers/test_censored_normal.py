@@ -65,14 +65,15 @@ def test_noise_scale_outside_0_to_1_is_an_error(share):
 def test_loss_and_gradient_are_finite_far_beyond_a_bound():
     far = np.array([-30.0, 30.0], "float32")
     loss = loss_of_each(ops.array(np.ones(2, "float32")), ops.array(distribution(far, 0.5)))
-    # log Φ(x) is about -x² / 2 - log(-x sqrt(2 pi)): of x = -62, and of 58, where it is 0.
+    # For x << 0, log Φ(x) is about -x² / 2 - log(-x sqrt(2 pi)). The two losses are
+    # -log Φ(-62) and -log Φ(58); the latter is 0.
     expected = (62**2 / 2 + math.log(62 * math.sqrt(2 * math.pi))) / 2
     np.testing.assert_allclose(ops.convert_to_numpy(loss), expected, rtol=1e-4)
 
 
 @pytest.mark.tf_only
 def test_fit_recovers_location_and_scale_of_clipped_values():
-    """A squared error would learn the mean of the clipped draws, 0.8, not the location, 1."""
+    """The location is 1. A squared error would learn the mean of the clipped draws, 0.8."""
     import tensorflow as tf
 
     rng = np.random.default_rng(0)

@@ -31,7 +31,7 @@ def random_graph(seed, share=0.4):
 
 
 def softmax(scores, allowed):
-    """Compute the softmax of each row over the allowed keys; a row without any is zeros."""
+    """Compute the softmax of each row over its allowed keys, or zeros if it has none."""
     result = np.zeros_like(scores)
     for row in np.ndindex(scores.shape[:-1]):
         keys = np.nonzero(allowed[row])[0]
@@ -42,7 +42,7 @@ def softmax(scores, allowed):
 
 
 def expected(block, x, allowed, bias):
-    """One default block in NumPy: output `(B, N, F)` and attention `(B, H, N, N)`."""
+    """Compute output `(B, N, F)` and attention `(B, H, N, N)` of a default block in NumPy."""
     qkv = x @ array(block.attention.query_key_value.kernel)
     qkv = (qkv + array(block.attention.query_key_value.bias)).reshape(*x.shape[:2], HEADS, -1)
     query, key, value = np.split(qkv.transpose(0, 2, 1, 3), [KEY, 2 * KEY], axis=-1)
@@ -80,7 +80,7 @@ def test_edge_features_bias_the_scores_of_every_head(seed):
 @given(seed=SEEDS)
 @settings(max_examples=5)
 def test_nodes_depend_on_nodes_within_as_many_edges_as_rounds(seed):
-    """Only nodes within as many edges as rounds change a node."""
+    """Change one node: after two rounds, only nodes within two edges differ."""
     edges = random_graph(seed, 0.25)
     module = RelationalModule(RelationalBlock(HEADS, KEY), num_rounds=2, share_weights=True)
     before = array(module(X, edges=edges))
@@ -125,7 +125,7 @@ def test_biases_of_minus_infinity_have_finite_gradients(arguments):
     block.build(X.shape)
     if block.max_offset is None:
         block.edge_bias.kernel.assign(np.full((3, HEADS), 2.0))
-        call = {"edges": np.full((2, 6, 6, 3), -3e38, "float32")}  # finite, unlike the bias
+        call = {"edges": np.full((2, 6, 6, 3), -3e38, "float32")}  # finite; the bias overflows
     else:
         block.position_bias.embeddings.assign(
             np.full(block.position_bias.embeddings.shape, -np.inf)
@@ -182,7 +182,7 @@ def test_entities_after_the_grid_have_no_position_bias():
 
 
 def test_shifted_grid_gives_shifted_attention():
-    """The same cells in another corner of a larger grid attend to each other as before."""
+    """Place the same cells in a larger grid: their attention to each other does not change."""
     block = RelationalBlock(HEADS, KEY, max_offset=4)
     block.build((None, None, 8))
     filled(block.position_bias)

@@ -17,7 +17,7 @@ from rrl_tf.layers import (
 )
 from rrl_tf.layers.masks import keras_mask_functions
 
-# Keras warns of a softmax over one entity, and that a nested model does not pass its mask on.
+# Keras warns about a softmax over one entity, and about a nested model that drops its mask.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using a softmax"),
     pytest.mark.filterwarnings("ignore:Layer .* does not support masking"),
@@ -43,7 +43,7 @@ def array(tensor):
 
 
 def padded_tokens(batch, length, front=False):
-    """Return words 1 to 4 with zeros after (or before) them; the second sequence is all zeros."""
+    """Return tokens 1 to 4, padded with zeros at the end or the front; row 1 is all padding."""
     sizes = RNG.integers(1, length + 1, batch)
     sizes[0] = length
     sizes[1:2] = 0
@@ -64,7 +64,7 @@ def functional(layer):
     return keras.Model(tokens, layer(embedding()(tokens)))
 
 
-def functional_that_asks(layer):
+def functional_with_scores(layer):
     tokens = keras.Input((None,), dtype="int32")
     return keras.Model(tokens, layer(embedding()(tokens), return_attention_scores=True)[0])
 
@@ -76,7 +76,7 @@ def nested(layer):
 
 
 def masking(layer):
-    """Return a model that masks vectors of zeros."""
+    """Return a model whose mask comes from a Masking layer."""
     tokens = keras.Input((None,), dtype="int32")
     words = keras.layers.Embedding(5, WIDTH)(tokens) * ops.cast(tokens[..., None] > 0, "float32")
     return keras.Model(tokens, layer(keras.layers.Masking()(words)))
@@ -92,11 +92,11 @@ class Subclassed(keras.Model):
         return self.layer(self.embedding(tokens))
 
 
-MODELS = [sequential, functional, functional_that_asks, nested, masking, Subclassed]
+MODELS = [sequential, functional, functional_with_scores, nested, masking, Subclassed]
 
 
 def assert_padding_changes_nothing(model, tokens):
-    """Compare each sequence, alone and without padding, with its row of the padded batch."""
+    """Check that each row of a padded batch equals the output for the sequence without padding."""
     together = array(model(tokens))
     assert np.isfinite(together).all()
     for sequence, output in zip(tokens, together):
@@ -124,7 +124,7 @@ def test_private_mask_functions_exist_in_keras_3_15():
     ],
 )
 def test_padding_changes_nothing(name, make):
-    """With as many sequences as words, a mask along the wrong axis has a valid shape."""
+    """The batch size equals the length, so a mask along the wrong axis raises no shape error."""
     assert_padding_changes_nothing(make(LAYERS[name]()), padded_tokens(4, 4))
 
 
@@ -152,14 +152,14 @@ def test_padding_does_not_change_fit_and_predict():
     tokens[1, 0] = 1
     targets = RNG.normal(size=(6, 1))
     answers = []
-    for more in (0, 2):  # 6 sequences of 4 and of 6
+    for more in (0, 2):  # further steps of padding
         keras.utils.set_random_seed(1)
         x = np.pad(tokens, ((0, 0), (0, more)))
         model = keras.Sequential(
             [
                 embedding(),
                 LAYERS["module"](),
-                keras.layers.GlobalAveragePooling1D(),  # over what the mask says is there
+                keras.layers.GlobalAveragePooling1D(),  # ignores masked steps
                 keras.layers.Dense(1),
             ]
         )
@@ -172,7 +172,7 @@ def test_padding_does_not_change_fit_and_predict():
 
 @pytest.mark.parametrize("length", [5, 7])
 def test_mask_of_the_context_applies_to_the_keys(length):
-    """Five queries, some of which are padding, and five or seven keys."""
+    """Use five queries, including padding, and as many or more keys."""
     questions, tokens = padded_tokens(5, 5), padded_tokens(5, length, front=True)
     x, y = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
     attention = MultiHeadDotProductAttention(2, 3)
@@ -206,7 +206,7 @@ def test_mask_of_the_caller_combines_with_padding(name):
 
 @relational
 def test_padding_mask_passes_to_the_next_layer(name):
-    """A later average ignores padding, also after a mask argument."""
+    """GlobalAveragePooling1D ignores padding, with and without a mask argument."""
     tokens, layer, average = (
         padded_tokens(4, 5),
         LAYERS[name](),
@@ -216,7 +216,7 @@ def test_padding_mask_passes_to_the_next_layer(name):
     everywhere = np.ones((1, 1, 5, 5), bool)
     for arguments in ({}, {"mask": everywhere}, {"mask": tokens > 0}):
         output = layer(entities, **arguments)
-        for i in (0, 2, 3):  # 1 is nothing but padding
+        for i in (0, 2, 3):  # sequence 1 is all padding
             expected = array(output)[i][tokens[i] > 0].mean(axis=0)
             np.testing.assert_allclose(array(average(output))[i], expected, atol=1e-6)
 
@@ -228,7 +228,7 @@ def test_padding_mask_passes_to_the_next_layer(name):
 def test_output_of_one_entity_carries_its_mask(name, symbolic):
     tokens, layer = padded_tokens(4, 5), LAYERS[name]()
     last = {"entity": 4, "return_attention_scores": True}
-    memory = RelationalMemory(2, 3, 2)  # keeps its start where a step is hidden
+    memory = RelationalMemory(2, 3, 2)  # a masked step leaves the initial memory unchanged
     if symbolic:
         words = keras.Input((5,), dtype="int32")
         model = keras.Model(words, memory(layer(embedding()(words), **last)[0]))

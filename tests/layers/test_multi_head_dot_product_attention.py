@@ -26,7 +26,7 @@ def randomised(layer, *shapes):
 
 
 def weights_of(layer):
-    """Return name, without the layer's name -> float64 array."""
+    """Return a dict from weight names, without the layer's name, to float64 arrays."""
     return {
         "/".join(weight.path.split("/")[-2:]): array(weight).astype("float64")
         for weight in layer.weights
@@ -34,14 +34,14 @@ def weights_of(layer):
 
 
 def normalise(x, gain, bias):
-    """Normalise over the last axes, as many as the gain has."""
+    """Normalise over the last `gain.ndim` axes."""
     axes = tuple(range(-gain.ndim, 0))
     mean = x.mean(axis=axes, keepdims=True)
     return gain * (x - mean) / np.sqrt(x.var(axis=axes, keepdims=True) + 1e-5) + bias
 
 
 def one_score(layer, w, q_i, k_i, k_j, j):
-    """Return the score of key j for query i; `k_i` is the key of entity i."""
+    """Return the score of query i for key j; `k_i` is the key of entity i."""
     if layer.score == "dot":
         return q_i @ k_j / np.sqrt(layer.key_size)
     query = q_i @ w["score_query/kernel"] + w["score_query/bias"]
@@ -199,7 +199,7 @@ def test_fully_masked_rows_have_finite_gradients():
 
 
 HIDES = np.where(RNG.random((2, 2, 6, 6)) < 0.5, 0.0, -np.inf).astype("float32")
-HIDES[:, :, 2] = -np.inf  # a row without any key
+HIDES[:, :, 2] = -np.inf  # query 2 has no visible key
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "mixed_bfloat16"])

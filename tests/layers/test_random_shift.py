@@ -9,7 +9,7 @@ from rrl_tf.layers import RandomShift
 
 
 def moved(picture, dy, dx):
-    """Return the image padded with its border and cropped at an offset, as the definition says."""
+    """Return the image, padded with its border pixels and cropped at an offset."""
     height, width, _ = picture.shape
     padded = np.pad(picture, ((3, 3), (3, 3), (0, 0)), mode="edge")
     return padded[3 + dy : 3 + dy + height, 3 + dx : 3 + dx + width]

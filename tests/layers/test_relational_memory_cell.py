@@ -20,7 +20,7 @@ def array(tensor):
 
 
 def cell_and_oracle(arguments, num_rows=None, features=FEATURES, **kwargs):
-    """Return a cell and an oracle with equal random weights; `num_rows` is None for vectors."""
+    """Return a cell and an oracle with equal random weights; `num_rows=None`: vector inputs."""
     cell = RelationalMemoryCell(**arguments)
     rows = () if num_rows is None else (num_rows,)
     cell.build((None, *rows, features))
@@ -119,7 +119,7 @@ def test_gradients_equal_finite_differences_of_the_oracle(options, num_rows):
     for i, (value, gradient) in enumerate(zip(values, gradients)):
         direction = RNG.normal(size=value.shape)
         losses = []
-        for step in (1e-5, -2e-5, 1e-5):  # up, down, and back
+        for step in (1e-5, -2e-5, 1e-5):  # the last step restores the value
             value += step * direction
             losses.append((oracle.run(*values[:2])[0][:, -1] * weights).sum())
         slope = (losses[0] - losses[1]) / 2e-5
@@ -128,7 +128,7 @@ def test_gradients_equal_finite_differences_of_the_oracle(options, num_rows):
 
 
 def _array_of_oracle(oracle, weight):
-    """Return the oracle's array that has the values of a weight of the cell."""
+    """Return the array of the oracle that equals a weight of the cell."""
     (found,) = (
         value
         for value in oracle.variables.values()
@@ -199,7 +199,7 @@ def test_initial_weights_are_distributed_as_in_sonnet():
     cell.build((None, 100))
     for dense, features in ((cell.input_projection, 100), (cell.mlp[0], 64), (cell.mlp[1], 64)):
         kernel = array(dense.kernel)
-        # Truncated at two standard deviations, the standard deviation is 0.88 of the normal one.
+        # Truncation at two standard deviations reduces the standard deviation by the factor 0.88.
         assert kernel.std() == pytest.approx(0.8796 / np.sqrt(features), rel=0.05)
         assert 1.9 < np.abs(kernel).max() * np.sqrt(features) <= 2.0001
         assert (array(dense.bias) == 0).all()
@@ -252,7 +252,7 @@ def test_memory_of_another_shape_is_an_error(shape):
 @given(num_blocks=st.integers(1, 3), seen=st.lists(st.booleans(), min_size=3, max_size=3))
 def test_invisible_rows_equal_absent_rows(num_blocks, seen):
     arguments = {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": num_blocks}
-    arguments["gate_style"] = None  # gates have weights for every row
+    arguments["gate_style"] = None  # the weights of gates depend on the number of rows
     cell, _ = cell_and_oracle(arguments, num_rows=3)
     x = random_inputs(3)[:, 0]
     memory = RNG.normal(size=(2, 12)).astype("float32")
@@ -284,7 +284,7 @@ def test_gates_explain_the_memory_after_a_step(gate_style):
         assert gates == {}
         return
     assert {gate.shape for gate in gates.values()} == {(2, 2, 3 if gate_style == "unit" else 1)}
-    # The new part lies between -1 and 1.
+    # The candidate memory is a tanh, so it is between -1 and 1.
     after = array(cell.update(projected, memory)[0]).reshape(2, 2, 3)
     let_in = (after - gates["forget"] * memory.reshape(2, 2, 3)) / gates["input"]
     assert np.abs(let_in).max() < 1

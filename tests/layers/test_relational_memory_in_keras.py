@@ -101,7 +101,7 @@ def test_fit_after_loading_equals_fit_without_saving(make, tmp_path):
         return model.fit(tokens, targets, 4, shuffle=False, verbose=0).history["loss"][0]
 
     model = make()
-    model.compile("adam", "mse", jit_compile=False, run_eagerly=True)  # a graph takes long to trace
+    model.compile("adam", "mse", jit_compile=False, run_eagerly=True)  # tracing a graph is slow
     first = fit(model)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -217,7 +217,7 @@ trainer.fit(x[:, :2], np.ones((2, 2, stateful.cell.state_size)), verbose=0)
 """
 
 
-# JAX compiles for a minute.
+# Compilation in JAX takes a minute.
 @pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
 def test_other_backends_give_the_numbers_of_sonnet(backend):
     if importlib.util.find_spec(backend) is None:

@@ -1,4 +1,4 @@
-"""What Keras' methods change in the parts of a layer or a model, after saving and loading."""
+"""Quantization, LoRA, dtype policies and frozen sublayers survive saving and loading."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from rrl_tf.models import BehaviorCloning, MLPClassifier, RelationalClassifier
 X = np.random.default_rng(0).normal(size=(2, 12, 12, 1)).astype("float32")
 
 
-# Keras quantizes dense layers and embeddings only.
+# Keras quantizes only dense layers and embeddings, and warns about the others.
 pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 
 
@@ -109,7 +109,7 @@ def test_low_rank_adapters(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_dtype_policies_that_are_set_later(dtype, tmp_path):
+def test_dtype_policies_set_on_sublayers_after_building(dtype, tmp_path):
     model = classifier(dtype=dtype)
     model.head.dtype_policy = "mixed_bfloat16"
     attention(model).query_key_value.dtype_policy = "float16"
@@ -119,7 +119,7 @@ def test_dtype_policies_that_are_set_later(dtype, tmp_path):
     np.testing.assert_array_equal(array(again(X)), array(model(X)))
 
 
-def test_dtype_policy_of_the_whole_that_is_set_later(tmp_path):
+def test_dtype_policy_set_on_a_model_after_building(tmp_path):
     model = MLPClassifier(3, (8,))
     model.build((None, *X.shape[1:]))
     model.dtype_policy = "mixed_bfloat16"

@@ -78,7 +78,7 @@ def test_action_does_not_depend_on_later_steps(preset, step, name):
     changed = {**x, name: x[name].copy()}
     changed[name][:, step] += 3.0
     before, after = array(model(x)["action"]), array(model(changed)["action"])
-    first = step + (name == "actions")  # the action of a step is not seen by itself
+    first = step + (name == "actions")  # step t does not receive its own action
     np.testing.assert_array_equal(before[:, :first], after[:, :first])
     assert (np.abs(before - after)[:, first:].max(axis=-1) > 1e-7).all()
 

@@ -59,11 +59,11 @@ def test_images_of_another_size_are_an_error():
 
 @given(row=st.integers(0, 2), column=st.integers(0, 3))
 def test_patch_at_row_and_column_is_its_node(row, column):
-    """With weights that measure brightness, only the bright patch gets attention."""
+    """All weights of the projection are 1, so only the bright patch gets attention."""
     model = PatchAttentionClassifier(patch_size=2, key_size=1)
     model.build((None, 6, 8, 1))
     kernel = model.attention.query_key_value.kernel
-    kernel.assign(np.ones(kernel.shape))  # queries, keys and values: the sum of the pixels
+    kernel.assign(np.ones(kernel.shape))  # query, key and value are the sum of the pixels
     x = np.zeros((1, 6, 8, 1), np.float32)
     x[0, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] = 3.0
     _, attention = model(x, return_attention_scores=True)

@@ -19,7 +19,7 @@ def test_reset_returns_a_relational_memory_to_the_identity():
     memory = np.zeros((2, 24), "float32")
     back = array(model.reset_memory(memory, np.array([True, False])))
     np.testing.assert_array_equal(back, [identity[0], memory[1]])
-    # Zeros are another memory.
+    # A memory of zeros gives other Q values than the identity.
     q, _ = model.unroll(sequences())
     other, _ = model.unroll(sequences(), memory)
     assert np.abs(array(q) - array(other)).max() > 1e-4
@@ -46,18 +46,18 @@ def test_window_depends_on_the_last_steps_only():
     np.testing.assert_array_equal(differs, [False, True, True, True, True, False, False])
 
 
-def fed(model, inputs):
-    """Return the input of a memory fed with vectors, `(B, T, F)`."""
+def core_inputs(model, inputs):
+    """Return the inputs `(B, T, F)` of a core that receives vectors."""
     views = inputs["observation"].reshape(-1, *GRID)
     vector = array(model.encoder_layer(views)[0]).reshape(2, 5, -1)
-    action = np.eye(ACTIONS + 1)[inputs["previous_action"]][..., :ACTIONS]  # -1 is the last
+    action = np.eye(ACTIONS + 1)[inputs["previous_action"]][..., :ACTIONS]  # no action: -1
     return np.concatenate([vector, action, inputs["previous_reward"][..., None]], axis=-1)
 
 
 def test_lstm_equals_keras_lstm():
     model, inputs = shared("lstm"), sequences()
     layer = keras.layers.LSTM(6, return_sequences=True, return_state=True)
-    x = fed(model, inputs).astype("float32")
+    x = core_inputs(model, inputs).astype("float32")
     layer.build(x.shape)
     core = model.core_layer
     layer.set_weights(
@@ -85,7 +85,7 @@ def test_time_scale_sets_the_initial_gates_of_an_lstm(units, time_scale):
     model.build({"observation": (None, 4)})
     bias = array(model.core_layer.input_projection.bias)
     writes, forgets, *others = np.split(bias, 4)
-    steps = 1 + np.exp(forgets)  # 1 / (1 - sigmoid): after so many steps a share of 1/e is left
+    steps = 1 + np.exp(forgets)  # time constant 1 / (1 - sigmoid), of a decay to 1/e
     assert (steps >= 2 - 1e-5).all() and (steps <= time_scale + 1e-3).all()
     np.testing.assert_array_equal(writes, -forgets)
     np.testing.assert_array_equal(others, 0)
@@ -136,7 +136,7 @@ def test_time_scale_without_gates_is_an_error():
 
 def test_relational_memory_core_equals_the_layer():
     model, inputs = shared("relational-memory"), sequences()
-    x = fed(model, inputs).astype("float32")
+    x = core_inputs(model, inputs).astype("float32")
     layer = RelationalMemory(3, 4, 2, return_sequences=True)
     layer.build(x.shape)
     layer.set_weights(model.core_layer.get_weights())
@@ -149,13 +149,13 @@ def test_relational_memory_core_equals_the_layer():
 
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_memory_attends_to_visible_entities(blocks):
-    """Return the layer's output for explicit rows, all of them visible."""
+    """All entities are visible, so the core equals the layer without a mask."""
     core = {"mem_slots": 3, "head_size": 4, "num_blocks": blocks, "forget_bias": 1.0}
     model, inputs = network("relational-memory-entities", core_arguments=core), sequences()
     inputs["observation"][..., 0] = 0
     views = inputs["observation"].reshape(-1, *GRID)
     entities = array(model.encoder_layer(views, every_entity=True)[1]).reshape(2, 5, 9, 8)
-    previous = fed(model, inputs)[..., -(ACTIONS + 1) :]
+    previous = core_inputs(model, inputs)[..., -(ACTIONS + 1) :]
     row = array(model.previous_row(previous.reshape(10, -1))).reshape(2, 5, 1, 8)
     layer = RelationalMemory(3, 4, 2, blocks, return_sequences=True)
     rows = np.concatenate([entities, row], axis=2)

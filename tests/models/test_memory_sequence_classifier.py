@@ -117,7 +117,7 @@ def test_bad_arguments_are_errors():
         model(sequences(1, 2, 4))
 
 
-@pytest.mark.slow  # it trains
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_fit_learns_which_label_came_last(policy):
     keras.utils.set_random_seed(0)

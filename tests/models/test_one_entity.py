@@ -1,4 +1,4 @@
-"""Computing one entity or visible entities only gives the same Q values."""
+"""Networks that compute only one entity or only visible entities give the same Q values."""
 
 import functools
 
@@ -56,15 +56,15 @@ def test_one_entity_with_joint_norm_or_book_score_is_an_error():
 
 
 SPARSE = {"unseen_feature": 0, "readout_feature": 1, "readout": "feature"}
-"""A grid most cells of which are empty, feature 0, and in one of which the agent is, feature 1."""
+"""Arguments for a grid with many unseen cells (feature 0); feature 1 marks the agent's cell."""
 
 VIEW = {"unseen_feature": 0, "readout_cell": (2, 3)}
-"""The same seen from the agent, whose cell, node 13, is always the same one."""
+"""Arguments for a view of the agent, whose cell is always node 13."""
 
 
 @functools.cache
 def sparse_networks(max_entities, view=False):
-    """The same network with and without a bound on the entities."""
+    """Return the same network without and with `max_entities`."""
     networks, arguments = [], VIEW if view else SPARSE
     for bound in (None, max_entities):
         keras.utils.set_random_seed(0)
@@ -75,7 +75,7 @@ def sparse_networks(max_entities, view=False):
 
 
 def sparse_grid(cells):
-    """A grid (1, 4, 5, 6) with the agent in the first of some cells and objects in the others."""
+    """Return a grid (1, 4, 5, 6) with the agent in `cells[0]` and objects in the other cells."""
     grid = np.zeros((20, 6), "float32")
     grid[:, 0] = 1
     grid[cells] = random(20, 6)[cells]

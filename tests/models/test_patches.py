@@ -26,7 +26,6 @@ def observation(shape):
 )
 @settings(max_examples=10, deadline=None)
 def test_number_of_patches_follows_convolutions_and_pooling(kernel, strides, pool, side):
-    """The number follows from the sizes of convolutions and pooling."""
     model = RelationalQNetwork(
         3, (2, 4), conv_kernel_size=kernel, conv_strides=strides, conv_pool=pool
     )

@@ -29,7 +29,7 @@ every_core = pytest.mark.parametrize("preset", CORES)
 
 
 def step_by_step(model, inputs, memory, first):
-    """Return the results of one `call` per step, with explicit resets."""
+    """Return Q values and memories of one `call` per step, with explicit resets."""
     q, memories = [], []
     for t in range(first.shape[1]):
         memory = model.reset_memory(memory, first[:, t])
@@ -128,7 +128,7 @@ def test_saved_network_gives_the_same_output(preset, arguments, tmp_path):
     [("mixed_bfloat16", "float32"), pytest.param("float64", "float64", marks=pytest.mark.tf_only)],
 )
 def test_q_values_and_memories_have_the_variables_dtype(dtype, expected):
-    """Mixed precision returns float32."""
+    """With mixed precision, variables are float32."""
     for preset in CORES:
         arguments = {**SMALL, "core_arguments": CORES[preset]}
         model = RecurrentQNetwork.from_preset(preset, SEEN, dtype=dtype, **arguments)
@@ -285,7 +285,7 @@ def test_building_for_bad_observations_is_an_error():
         RecurrentQNetwork.from_preset("lstm").build((None, 4))
 
 
-def test_a_preprocessor_settles_what_the_encoder_reads():
+def test_a_preprocessor_sets_the_readout_of_the_encoder():
     model = RecurrentQNetwork.from_preset("lstm", SEEN)
     encoder = model.encoder_layer
     assert (encoder.unseen_feature, encoder.readout, encoder.readout_cell) == (0, "cell", (1, 2))
@@ -296,6 +296,6 @@ def test_a_preprocessor_settles_what_the_encoder_reads():
 
 
 @pytest.mark.parametrize("preset", ["lstm-long", "relational-memory-long"])
-def test_a_preprocessor_leaves_a_preset_what_it_reads(preset):
+def test_a_preprocessor_keeps_the_readout_of_a_preset(preset):
     encoder = RecurrentQNetwork.from_preset(preset, SEEN).encoder_layer
     assert (encoder.unseen_feature, encoder.readout, encoder.readout_cell) == (0, "max", None)

@@ -15,7 +15,7 @@ from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
 
 SHAPES = {"book": (7, 7, 3), "zambaldi": (7, 7, 3), "fast": (7, 7, 20)}
 AGENT, KEY = (3, 6), (2, 3)
-# A preprocessor.
+# Has the attributes that a network reads from a preprocessor.
 SEEN = SimpleNamespace(shape=(7, 7, 20), unseen_feature=0, agent_cell=AGENT, agent_feature=None)
 
 
@@ -54,7 +54,7 @@ def test_architectures_have_their_number_of_parameters(preset, shape, parameters
     unseen=st.one_of(st.none(), st.integers(0, 19)),
     cell=st.one_of(st.none(), st.tuples(st.integers(0, 6), st.integers(0, 6))),
 )
-def test_fast_takes_from_the_preprocessor_what_is_unseen_and_where_the_agent_is(unseen, cell):
+def test_fast_takes_unseen_feature_and_agent_cell_from_the_preprocessor(unseen, cell):
     preprocessor = SimpleNamespace(unseen_feature=unseen, agent_cell=cell, agent_feature=None)
     model = RelationalQNetwork.from_preset("fast", preprocessor)
     assert (model.unseen_feature, model.readout_cell) == (unseen, cell)
@@ -85,7 +85,7 @@ def test_overrides_win_over_the_preprocessor(preprocessor, overrides, expected):
 
 
 def marked(preprocessor, **overrides):
-    """`fast` for a preprocessor that marks the agent by feature 4."""
+    """Return the network `fast` for a preprocessor that marks the agent by feature 4."""
     known = SimpleNamespace(**{**vars(preprocessor), "agent_feature": 4})
     return RelationalQNetwork.from_preset("fast", known, **overrides)
 
@@ -179,12 +179,12 @@ def test_attention_readout_reads_visible_cells_that_are_not_removed():
     np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
     assert weights[..., :5].max() == weights[..., 7].max() == 0
     assert weights[..., 8:].min() > 0
-    # An unseen cell changes nothing.
+    # The content of unseen cells does not change the Q values.
     x[:, 0, :, 1:] = 7
     np.testing.assert_allclose(array(model(x, removed=removed)), array(q), rtol=1e-4, atol=1e-4)
 
 
-def test_grid_knows_where_its_cells_are_and_takes_grids_of_any_size():
+def test_grid_depends_on_positions_and_takes_grids_of_any_size():
     model = network("grid", (6, 6, 4), None)
     for shape in ((6, 6, 4), (5, 10, 4)):
         x = observation(shape)
@@ -215,7 +215,7 @@ def test_relative_positions_take_grids_of_any_size():
 
 
 def test_zambaldi_pads_above_and_to_the_left():
-    # The last cell reaches its upper left neighbour through a kernel, the first one only zeros.
+    # Each output cell depends on itself and its upper left neighbours.
     model = network("zambaldi", conv_filters=(24,))
     x = np.zeros((1, 3, 3, 3), "float32")
     x[0, 1, 1] = 1.0
@@ -253,7 +253,7 @@ def test_valid_padding_shrinks_the_grid():
 
 
 def attention_rows_when_the_key_moves(preset, **overrides):
-    """How much each node's attention changes when the key moves by two cells."""
+    """Return how much each node's attention changes if the key moves by two cells."""
     model = network(preset, **overrides)
     rng = np.random.default_rng(3)
     for weight in model.weights:
@@ -279,7 +279,7 @@ def test_moving_the_key_changes_the_agents_attention(preset, overrides):
 
 
 def test_moving_the_key_does_not_change_the_agents_attention_with_book_score():
-    # Without the joint norm, which mixes all nodes a little, node by node exactly.
+    # Without the joint norm, which would make all nodes depend on each other.
     change = attention_rows_when_the_key_moves("book", block={"qkv_norm": None})
     moved = [x * 7 + KEY[1] for x in (KEY[0], KEY[0] + 2)]
     assert (change[moved] > 1e-3).all()
@@ -290,7 +290,7 @@ def test_invisible_cells_get_no_attention_and_change_nothing():
     model = network("fast")
     x = observation((7, 7, 20), seed=1)
     x[..., 0] = 0
-    x[:, 0, :, 0] = 1  # the first row is out of sight
+    x[:, 0, :, 0] = 1  # the first row is not visible
     changed = x.copy()
     changed[:, 0, :, 1:] += 1
     q, attention = model(x, return_attention_scores=True)
@@ -298,7 +298,7 @@ def test_invisible_cells_get_no_attention_and_change_nothing():
     for scores in attention.values():
         assert array(scores)[..., :7].max() == 0
         np.testing.assert_allclose(array(scores)[..., 7:].sum(-1), 1, atol=1e-5)
-    x[:, 0, :, 0] = 0  # in sight it matters
+    x[:, 0, :, 0] = 0  # the same change to visible cells has an effect
     changed[:, 0, :, 0] = 0
     assert np.abs(array(model(x)) - array(model(changed))).max() > 1e-4
 

@@ -82,13 +82,13 @@ def test_removed_entities_do_not_change_the_output(name):
     model.build((None, 4, 5, 6))
     changed = VIEWS.copy()
     changed.reshape(2, 20, 6)[REMOVED] += 3.0
-    changed[..., 0] = VIEWS[..., 0]  # who is in sight
+    changed[..., 0] = VIEWS[..., 0]  # the same cells stay visible
     read = model.readout_cell and model.readout_cell[0] * 5 + model.readout_cell[1]
     removed = REMOVED & (np.arange(20) != read)
     kept = np.where(removed[..., None], changed.reshape(2, 20, 6), VIEWS.reshape(2, 20, 6))
     _, scores = model(VIEWS, return_attention_scores=True, removed=removed)
     _, others = model(kept.reshape(VIEWS.shape), return_attention_scores=True, removed=removed)
-    if name in ("max", "flatten"):  # these read what is removed: its own state
+    if name in ("max", "flatten"):  # these readouts also read the removed entities
         for round_, attention in scores.items():
             rows = np.moveaxis(array(attention), 1, 2)[~removed]
             again = np.moveaxis(array(others[round_]), 1, 2)[~removed]

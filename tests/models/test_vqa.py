@@ -23,7 +23,7 @@ def convolutional():
     return ConvolutionalVQA(conv_kernel_sizes=(3, 3), conv_strides=(2, 2), **SMALL)
 
 
-def asked(pictures, questions, batch=None):
+def make_inputs(pictures, questions, batch=None):
     batch = pictures if batch is None else batch
     rng = np.random.default_rng(0)
     return {
@@ -40,7 +40,7 @@ def asked(pictures, questions, batch=None):
 @settings(max_examples=6, deadline=None)
 def test_answer_does_not_depend_on_other_questions(norm, qkv_norm, score):
     model = relational(block={**BLOCK, "norm": norm, "qkv_norm": qkv_norm, "score": score})
-    inputs = asked(2, 3)
+    inputs = make_inputs(2, 3)
     alone = {**inputs, "questions": inputs["questions"][:, 1:2]}
     among, own = (keras.ops.convert_to_numpy(model(each)) for each in (inputs, alone))
     np.testing.assert_allclose(own[:, 0], among[:, 1], rtol=1e-4, atol=1e-5)
@@ -80,12 +80,12 @@ def test_arguments_of_a_block_replace_those_of_the_model():
 def test_bad_inputs_are_errors(make, built):
     model = make()
     if built:
-        model(asked(2, 3))
+        model(make_inputs(2, 3))
     for inputs, received in (
-        (asked(2, 3, batch=1), "the shapes (2, 12, 12, 3) and (1, 3, 5)"),
-        (asked(2, 0), "the shapes (2, 12, 12, 3) and (2, 0, 5)"),
-        (asked(0, 3), "the shapes (0, 12, 12, 3) and (0, 3, 5)"),
-        (list(asked(2, 3).values()), "a list" if built else "[(2, 12, 12, 3), (2, "),
+        (make_inputs(2, 3, batch=1), "the shapes (2, 12, 12, 3) and (1, 3, 5)"),
+        (make_inputs(2, 0), "the shapes (2, 12, 12, 3) and (2, 0, 5)"),
+        (make_inputs(0, 3), "the shapes (0, 12, 12, 3) and (0, 3, 5)"),
+        (list(make_inputs(2, 3).values()), "a list" if built else "[(2, 12, 12, 3), (2, "),
     ):
         with pytest.raises(InvalidInput, match=f"must be .*; received {re.escape(received)}"):
             model(inputs)
@@ -97,7 +97,7 @@ def test_functional_model_takes_batches_of_any_size():
         "questions": keras.Input((None, 5), name="questions"),
     }
     model = keras.Model(inputs, relational()(inputs))
-    assert [model(asked(n, 4 - n)).shape for n in (1, 2)] == [(1, 3, 4), (2, 2, 4)]
+    assert [model(make_inputs(n, 4 - n)).shape for n in (1, 2)] == [(1, 3, 4), (2, 2, 4)]
 
 
 def test_bad_hidden_units_are_errors():

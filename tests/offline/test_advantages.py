@@ -19,7 +19,7 @@ from rrl_tf.offline.advantages import (
 
 
 def truncate(data):
-    """Return the episodes as truncated ones."""
+    """Mark all episodes as truncated instead of terminated."""
     episodes = (dataclasses.replace(e, terminated=False, truncated=True) for e in data.episodes)
     return dataclasses.replace(data, episodes=tuple(episodes))
 
@@ -77,7 +77,7 @@ def test_expectile_loss_weights_errors_by_their_sign(targets, prediction, expect
 
 
 def two_actions(count=400, by_state=10.0, offset=0.0):
-    """Episodes of one step, whose reward is `by_state` times the state plus action and offset."""
+    """Return one-step episodes with the reward `by_state` * state + action + offset."""
     rng = np.random.default_rng(0)
     data = offline([1] * count)
     episodes = []

@@ -1,4 +1,4 @@
-"""`DecisionTransformerAgent`: training in several calls, playing, saving, and its errors."""
+"""`DecisionTransformerAgent`: training in several calls, playing, saving and errors."""
 
 import dataclasses
 import functools

@@ -31,7 +31,7 @@ LENGTHS = (3, 9, 5, 12, 4, 7)
 
 
 class ActionReward(gymnasium.Env):
-    """Three steps, whose reward is the first number of the action."""
+    """An environment of three steps; the reward is the first number of the action."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
     action_space = gymnasium.spaces.Box(-2, 4, (2,))
@@ -53,7 +53,7 @@ def config(tmp_path, **changes):
 
 
 def toy(**options):
-    """Data with an environment, a network and the scaling."""
+    """Return data with an environment, a network and the scaling."""
     data = dataclasses.replace(offline(LENGTHS), make_env=ActionReward)
     keras.utils.set_random_seed(0)
     return data, BehaviorCloning(2, 2, (8,), return_conditioned=True, **options), Scaling.of(data)
@@ -107,7 +107,7 @@ def test_the_saved_model_has_the_chosen_noise_scale(tmp_path):
     assert saved.noise_scale == summary_of(run)["chosen_noise"] != 0.5
 
 
-def test_a_policy_that_does_not_follow_its_targets_says_so(tmp_path, capsys):
+def test_a_policy_that_does_not_follow_its_targets_warns(tmp_path, capsys):
     data, network, scaling = toy()
     settings = config(tmp_path, targets=(100.0, 200.0, 300.0))  # unreachable
     with pytest.warns(
@@ -130,7 +130,7 @@ def test_a_policy_that_does_not_follow_its_targets_says_so(tmp_path, capsys):
     assert f"<tr><td>200</td><td>{shown}</td>" in report
     assert "last weights, target" not in report
 
-    settings = dataclasses.replace(settings, evaluation_episodes=0)  # keeps the results
+    settings = dataclasses.replace(settings, evaluation_episodes=0)  # keeps the earlier results
     run = train_decision_transformer(data, network, scaling, settings)
     assert summary_of(run)["target_following"] == found["target_following"]
 
@@ -234,7 +234,7 @@ def test_the_best_weights_play_the_target_that_selected_them(tmp_path):
 
 
 class Thirds(ActionReward):
-    """The return is 2/3, which six digits cannot store."""
+    """The return is 2/3, which does not survive rounding to six digits."""
 
     def step(self, action):
         observation, _, *rest = super().step(action)

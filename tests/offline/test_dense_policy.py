@@ -1,4 +1,4 @@
-"""Dense policies of NumPy arrays, compared with the same networks in Keras."""
+"""Dense policies in NumPy, compared with the same networks in Keras."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def layers_of(sizes, seed):
 
 
 def keras_network(layers, activation, end):
-    """The network in float64."""
+    """Return the network in Keras with float64 weights."""
     names = [activation] * (len(layers) - 1) + [end]
     dense = [
         keras.layers.Dense(len(bias), name, dtype="float64")
@@ -33,7 +33,7 @@ def keras_network(layers, activation, end):
 
 
 def torch_arrays(layers, hidden, last):
-    """Arrays with PyTorch's names: numbers skip the activations, weights are (out, in)."""
+    """Return arrays as PyTorch saves them: only even layer numbers, weights (out, in)."""
     names = [f"{hidden}.{2 * i}" for i in range(len(layers) - 1)] + [last]
     arrays = {}
     for name, (weights, bias) in zip(names, layers):
@@ -112,7 +112,7 @@ def test_policy_standardises_observations(seed):
 
 
 def test_a_tanh_spans_the_action_bounds():
-    """As in Stable-Baselines3."""
+    """Stable-Baselines3 scales actions in the same way."""
     arrays = {"actor.mu.weight": np.array([[1.0], [1.0]]), "actor.mu.bias": np.array([0.0, 50.0])}
     bounds = {"action_low": np.array([-2.0, 0.0]), "action_high": np.array([2.0, 10.0])}
     policy = DensePolicy({**arrays, **bounds})

@@ -86,7 +86,7 @@ def test_invalid_episodes_are_errors(changes, message):
 
 
 def with_action(value, step, discrete=False):
-    """Two episodes, the second with another action."""
+    """Return two episodes; one action of the second episode is `value`."""
     parts = (episode(2, discrete=discrete), episode(5, discrete=discrete))
     parts[1].actions[step] = value
     return parts

@@ -42,7 +42,7 @@ def test_default_targets_span_the_returns(returns):
     targets = default_targets(returns)
     assert list(targets) == sorted(set(targets))
     expected = np.linspace(returns.min(), returns.max(), 5) if len(targets) > 1 else returns[:1]
-    if len(targets) in (1, 5):  # or float64 has fewer numbers between
+    if len(targets) in (1, 5):  # float64 may have fewer than 5 numbers in the range
         np.testing.assert_allclose(targets, expected, rtol=5.1e-3, atol=1e-6)
 
 
@@ -60,7 +60,7 @@ def test_default_targets_have_three_digits_if_these_differ(returns, targets):
 
 
 class Lasting(gymnasium.Env):
-    """The last digit of the seed is the number of steps minus 1; a step has the reward 1."""
+    """The last digit of the seed plus 1 is the number of steps; each reward is 1."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,))
     action_space = gymnasium.spaces.Box(-2, 4, (2,))
@@ -101,8 +101,8 @@ def table(returns):
         ({0: 1, 5: 5, 10: 9}, 1.0, 0.667, True),
         ({8: 491, 37: 400, 66: 300, 95: 200, 124: 159}, -1.0, 244, False),  # random CartPole
         ({0: 7, 5: 7, 10: 7}, 0.0, 4.0, False),
-        ({0: 480, 250: 490, 500: 500}, 1.0, 240, False),  # in order, but almost the same
-        # Spearman's formula with equal ranks: targets 1 to 7, returns 2.5 four times, 5, 6, 7.
+        ({0: 480, 250: 490, 500: 500}, 1.0, 240, False),  # in order, but almost equal
+        # Spearman's correlation with ties: ranks of the returns are 2.5 four times, 5, 6, 7.
         ({0: 0, 0.3: 0, 0.5: 0, 0.7: 0, 0.8: 0.8, 0.9: 0.9, 0.95: 0.95}, 0.906, 0.214, True),
     ],
 )
@@ -163,7 +163,7 @@ def test_an_environment_may_have_actions_that_were_not_recorded(actions, matches
 
 
 class Distance(gymnasium.Env):
-    """One step, whose reward is minus the distance of the action to `goal`."""
+    """An environment of one step; the reward is minus the distance of the action to `goal`."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,))
     action_space = gymnasium.spaces.Box(-1, 1, (1,))
@@ -182,7 +182,7 @@ class Distance(gymnasium.Env):
 def test_choose_noise_scale_sets_the_best_scale(goal, scale):
     model = BehaviorCloning(2, 1, (4,), distribution="censored_normal", noise_scale=0.0)
     model.build()
-    model.networks[0].layers[-1].bias.assign([1.0])  # action 1, or 0.84 with all of the noise
+    model.networks[0].layers[-1].bias.assign([1.0])  # action 1 at noise scale 0, 0.84 at 1
     scaling = Scaling(np.zeros(2, "float32"), np.ones(2, "float32"), 1.0, -np.ones(1), np.ones(1))
     evaluator = ReturnEvaluator(TrajectoryPolicy(model, scaling), [Distance(goal)] * 2, [0.0])
     evaluator.means(0.0)  # traces the policy with the old scale

@@ -1,4 +1,4 @@
-"""Exploration, compared with its formulas."""
+"""Exploration noise, compared with its formulas."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ places = st.lists(st.floats(-1.5, 1.5), min_size=3, max_size=3)
 
 
 def action_at(space, place):
-    """Scale a place to the space; -1 and 1 are the bounds."""
+    """Scale `place` to the space; -1 and 1 are the bounds."""
     middle, half = (space.low + space.high) / 2.0, (space.high - space.low) / 2.0
     return middle + half * np.array(place[: len(middle)])
 

@@ -1,4 +1,4 @@
-"""Online fine-tuning: the episode buffer, exploration, resume, and the evaluation."""
+"""Online fine-tuning: episode buffer, exploration, resume and evaluation."""
 
 import dataclasses
 import gc
@@ -45,7 +45,7 @@ LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.lists(LENGTHS, max_size=3), st.integers(1, 30))
 def test_the_buffer_keeps_the_newest_episodes(recorded, rounds, max_steps):
-    """Of the first episodes, the best count as the newest."""
+    """The buffer sorts the recorded episodes by return, as if the best ones were the newest."""
     buffer = EpisodeBuffer((episode(n) for n in recorded), max_steps)
     ages = sorted(recorded)
     for lengths in rounds:
@@ -74,7 +74,7 @@ def test_the_buffer_restores_its_state(lengths):
 
 
 def cartpole(episodes=6):
-    """Episodes of random actions."""
+    """Return CartPole episodes of random actions."""
     env, played = RecordedEnv(gymnasium.make("CartPole-v1")), []
     for seed in range(episodes):
         env.reset(seed=seed)
@@ -148,7 +148,7 @@ def test_resume_is_bit_exact(tmp_path):
     whole = run()
     summary = json.loads((tmp_path / "tuned" / "evaluation.json").read_text())
     assert summary["step"] >= 120
-    assert "12" in summary["last"]  # the training's target
+    assert "12" in summary["last"]  # a target of `training`
     assert max(map(float, summary["last"])) >= data.returns().max()
     assert list((tmp_path / "tuned" / "export" / "1").iterdir())
     run(name="parts", steps=50)
@@ -161,9 +161,8 @@ def test_resume_is_bit_exact(tmp_path):
     )
 
 
-@pytest.mark.slow  # it trains
+@pytest.mark.slow
 def test_fine_tuning_learns_cart_pole(tmp_path):
-    """The return is more than three times that of random actions."""
     data = cartpole(60)
     network = dense(data, return_conditioned=True)
     training = dataclasses.replace(TRAINING, return_power=2.0, evaluation_episodes=10)
@@ -175,7 +174,7 @@ def test_fine_tuning_learns_cart_pole(tmp_path):
 
 
 def test_windows_of_earlier_rounds_are_freed(tmp_path, monkeypatch):
-    """TensorFlow keeps the generator of every dataset."""
+    """TensorFlow never frees the generator of a dataset, so it must not hold the windows."""
     made = []
 
     def recorded(*arguments):
@@ -196,7 +195,7 @@ def summary_of(tmp_path, name="tuned"):
 
 
 def test_the_summary_has_the_returns_before_fine_tuning(tmp_path, capsys):
-    """Also in a resumed run."""
+    """A resumed run keeps the returns that were measured before its first step."""
     data = cartpole()
     scaling = Scaling.of(data)
     training = dataclasses.replace(TRAINING, targets=(3.0, 12.0))
@@ -209,7 +208,7 @@ def test_the_summary_has_the_returns_before_fine_tuning(tmp_path, capsys):
     fine_tune(data, network, scaling, training, config(tmp_path, steps=60, **numbers))
     found = summary_of(tmp_path)
     assert found["before_fine_tuning"] == expected
-    # The best weights play the target that selected them.
+    # The best weights are evaluated with the target that selected them.
     assert found["last"].keys() > {"12"} and found["best"].keys() == {"12"}
     assert "  before the fine-tuning, target 12: " in capsys.readouterr().out
     assert "target return, before the fine-tuning" in (tmp_path / "tuned/report.html").read_text()
@@ -225,7 +224,7 @@ def test_a_run_resumes_with_the_first_or_the_last_weights(tmp_path):
     fine_tune(data, again, scaling, TRAINING, config(tmp_path))
     for a, b in zip(network.get_weights(), again.get_weights()):
         np.testing.assert_array_equal(a, b)
-    network.set_weights(trained)  # neither the first ones nor the last
+    network.set_weights(trained)  # weights of a step between the first and the last
     with pytest.raises(InvalidInput, match="must have its weights from before the fine-tuning"):
         fine_tune(data, network, scaling, TRAINING, config(tmp_path))
     for a, b in zip(network.get_weights(), trained):
@@ -248,7 +247,7 @@ def test_other_numbers_or_other_data_are_another_run(tmp_path):
 
 
 def test_a_finished_run_is_evaluated_again_for_other_targets(tmp_path):
-    """A target that equals the best return of the buffer, but for rounding, is played once."""
+    """A target that equals the best return after rounding is evaluated only once."""
     data = cartpole()
     rewards = [e.rewards * 1.00012345 for e in data.episodes]
     episodes = [dataclasses.replace(e, rewards=r) for e, r in zip(data.episodes, rewards)]

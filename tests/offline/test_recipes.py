@@ -1,4 +1,4 @@
-"""Recipes of recordings, and the policies that need no files."""
+"""Recipes of recordings, and built-in policies."""
 
 import re
 
@@ -98,7 +98,7 @@ def returns(env, policy, episodes):
 
 
 def test_swing_up_solves_pendulum():
-    """A return below -400 means that the pendulum is not upright in time."""
+    """A return below -400 means that the pendulum was not upright in time."""
     reached = returns(gymnasium.make("Pendulum-v1"), swing_up, 20)
     assert reached.min() > -400 and reached.mean() > -170
 

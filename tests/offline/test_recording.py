@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline import Player, load_episodes, record_episodes
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of h5py and Minari
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # from h5py and Minari
 
 RANDOM = Player("random", level=1.0)
 
@@ -30,7 +30,7 @@ def pendulum():
 
 
 class Noise(gymnasium.Env):
-    """Images of noise for three steps, large enough for Minari to compress by default."""
+    """Three images of noise, large enough for Minari's default compression."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (40, 40, 3), "uint8")
     action_space = gymnasium.spaces.Discrete(2)
@@ -68,7 +68,7 @@ def test_loaded_episodes_equal_played_episodes(tmp_path_factory, seed, episodes)
     for episode in greedy:
         np.testing.assert_array_equal(episode.actions, episode.observations[:-1, 2] > 0)
     seen = np.concatenate([episode.observations[:-1] for episode in greedy])
-    np.testing.assert_array_equal(played[2 : 2 + len(seen)], seen)  # after two checks
+    np.testing.assert_array_equal(played[2 : 2 + len(seen)], seen)  # two calls check the policies
     assert sorted(path.name for path in folder.iterdir()) == ["me"]
 
 
@@ -79,7 +79,7 @@ def turned(observation):
 @settings(max_examples=3)
 @given(seed=st.integers(0, 2**20))
 def test_noisy_actions_follow_the_random_generator(tmp_path_factory, seed):
-    """It draws the seed of an episode, then one normal number per action."""
+    """The generator draws the seed of an episode, then one normal number per action."""
     players = [
         Player("random", None, "clipped", 1.0, fraction=0.25),
         Player("turned", lambda: turned, "clipped", 0.4, fraction=0.75),
@@ -87,7 +87,7 @@ def test_noisy_actions_follow_the_random_generator(tmp_path_factory, seed):
     folder = tmp_path_factory.mktemp("data")
     path = record_episodes(folder, "me/turned-v0", pendulum, players, seed=seed, steps=1000)
     data = load_episodes(f"minari:{path}")
-    assert len(data.episodes) == 2 + 4  # 250 and 750 steps, of episodes of 200
+    assert len(data.episodes) == 2 + 4  # 250 and 750 steps in episodes of 200
     rng = np.random.default_rng(seed)
     env = pendulum()
     for number, episode in enumerate(data.episodes):
@@ -103,7 +103,7 @@ def test_noisy_actions_follow_the_random_generator(tmp_path_factory, seed):
 @settings(max_examples=3)
 @given(steps=st.integers(5, 200), fractions=st.lists(st.floats(0.1, 9.0), min_size=1, max_size=3))
 def test_every_player_plays_its_fraction_of_the_steps(tmp_path_factory, steps, fractions):
-    actions = [0, 1, 0]  # neighbours differ
+    actions = [0, 1, 0]  # consecutive players take different actions
     players = [
         Player(f"player {i}", lambda action=action: lambda observation: action, fraction=fraction)
         for i, (fraction, action) in enumerate(zip(fractions, actions))
@@ -221,7 +221,7 @@ def test_an_invalid_action_ends_the_recording(tmp_path, make_env, good, bad, noi
 
 
 class Custom(gymnasium.Env):
-    """Three steps with given spaces, whose last observation and reward are given."""
+    """An environment of three steps with given spaces, last observation and last reward."""
 
     def __init__(self, observation=0.0, reward=1.0, observations=None, actions=None):
         self.observation, self.reward = observation, reward
@@ -240,7 +240,7 @@ class Custom(gymnasium.Env):
         return np.full(2, self.observation, "float32"), self.reward, True, False, {}
 
 
-@pytest.mark.filterwarnings("ignore:Observation is not in observation space")  # Minari's
+@pytest.mark.filterwarnings("ignore:Observation is not in observation space")  # from Minari
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -398,7 +398,7 @@ gymnasium.register("Odd-v0", Heavy, max_episode_steps=5, kwargs={"weights": rang
 
 @pytest.fixture
 def registered(tmp_path, monkeypatch):
-    """A module that registers environments for one test."""
+    """Create a module that registers environments, for one test."""
     (tmp_path / "envs_to_record.py").write_text(REGISTRATIONS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))

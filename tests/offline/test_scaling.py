@@ -118,7 +118,7 @@ rewards_of_one_sign = st.lists(st.lists(sizes, min_size=1, max_size=30), min_siz
 
 
 @given(rewards=rewards_of_one_sign, sign=st.sampled_from([-1, 1]))
-def test_rewards_of_one_sign_have_the_same_scale_as_before(rewards, sign):
+def test_scale_of_rewards_of_one_sign_is_the_largest_return(rewards, sign):
     data = of_rewards(*(sign * np.array(each) for each in rewards))
     expected = np.abs(data.returns()).max() or 1.0
     assert Scaling.of(data).return_scale == expected

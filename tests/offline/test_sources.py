@@ -1,4 +1,4 @@
-"""Local data sets of every format: loaded values, and errors of damaged or missing files."""
+"""Local data sets of every format: loaded values, and errors for damaged or missing files."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ from rrl_tf.offline.sources import _rlds_data
 
 pytestmark = [
     pytest.mark.tf_only,
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # of the recorders
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # from the packages that write the data
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
@@ -124,7 +124,7 @@ def test_a_mistyped_folder_is_not_downloaded(minari_folder, monkeypatch):
 
 
 def minari_source(folder, storage, extra, dtype="float32"):
-    """Write two episodes of three steps and 3 + `extra` observations in a format of Minari."""
+    """Write two episodes of three steps and 3 + `extra` observations in a Minari format."""
     import minari
 
     end = np.arange(3) == 2
@@ -236,7 +236,7 @@ def test_rlds_returns_the_written_episodes(tmp_path):
 
 
 def rlds_source(folder, episodes, **changes):
-    """Write an RLDS data set with other features than usual."""
+    """Write an RLDS data set with changed features."""
     import tensorflow_datasets as tfds
 
     vector = tfds.features.Tensor(shape=(2,), dtype=np.float32)
@@ -320,7 +320,7 @@ def test_rlds_of_booleans_has_observations_of_numbers(tmp_path):
     steps = [{**step, "observation": np.array([i, 0], bool), "is_last": i == 1} for i in (0, 1)]
     kind = tfds.features.Tensor(shape=(2,), dtype=np.bool_)
     (episode,) = load_episodes(rlds_source(tmp_path, [steps], observation=kind)).episodes
-    assert episode.observations.dtype == np.uint8  # an exported policy takes numbers
+    assert episode.observations.dtype == np.uint8  # exported signatures take numbers
     assert episode.observations.tolist() == [[0, 0], [1, 0]]
 
 

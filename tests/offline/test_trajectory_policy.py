@@ -1,4 +1,4 @@
-"""Acting with a Decision Transformer, one or several episodes at the same time."""
+"""Acting with a Decision Transformer in one or several episodes at the same time."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def scaling(discrete=False):
 
 
 class Countdown(gymnasium.Env):
-    """Ends after `seed` steps; the reward of a step is its number."""
+    """An environment that ends after `seed` steps; the reward of step t is t."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (S,))
     action_space = gymnasium.spaces.Box(-2, 6, (A,))
@@ -54,7 +54,7 @@ class Countdown(gymnasium.Env):
 
 
 def windows_by_hand(model, scaling, episode, target):
-    """The actions of one episode, with a new window at every step."""
+    """Return the actions of one episode, computed with a new window at every step."""
     states, rewards, actions = episode
     chosen = []
     for t in range(len(actions)):
@@ -81,7 +81,7 @@ def test_actions_equal_those_of_windows_made_by_hand():
     assert played["return"].tolist() == [10.0, 45.0, 3.0]
     assert played["success"].tolist() == [1, 1, 0]
     for env, length in zip(envs, (4, 9, 2)):
-        states = [np.sin(np.arange(S) + length)] * length  # steps + left is always the same
+        states = [np.sin(np.arange(S) + length)] * length  # steps + left is constant
         rewards = np.arange(1, length + 1)
         episode = np.array(states, "float32"), rewards, np.array(env.actions)
         expected = windows_by_hand(model, scale, episode, 30.0)

@@ -1,4 +1,4 @@
-"""Windows of episodes, sampled for training and kept while a policy acts."""
+"""Windows of episodes, sampled for training or updated while a policy acts."""
 
 import dataclasses
 
@@ -47,12 +47,12 @@ def test_windows_are_padded_parts_of_episodes(lengths, length, discrete, samplin
 
 
 def last_steps(windows, size=40_000):
-    """First entry of the last state of each window: 100 times the episode plus the step."""
+    """Return 100 * episode + step of the last step of each window, as stored in its state."""
     return windows.batch(size, seed=0)["states"][:, -1, 0].astype(int)
 
 
 def step_probabilities(weights):
-    """Weights of the steps of episodes of 1, 4 and 15 steps as an array (episode, step)."""
+    """Normalise weights of the steps of episodes of 1, 4 and 15 steps to (episode, step)."""
     table = np.zeros((3, 15))
     for row, values in zip(table, np.split(np.asarray(weights, float), [1, 5])):
         row[: len(values)] = values
@@ -69,7 +69,7 @@ UNIFORM, RETURNS = np.ones(20), np.repeat([0.0, 9.0, 119.0], [1, 4, 15])
         ({}, UNIFORM),
         ({"sampling": "returns"}, RETURNS),
         ({"sampling": "returns", "return_power": 2.0}, RETURNS**2),
-        # Full windows of 3 steps end with the steps 2 and 3, or 2 to 14.
+        # Full windows of 3 steps end at steps 2 to 3 of the 4 steps, or 2 to 14 of the 15 steps.
         ({"sampling": "episodes"}, [1, 0, 0, 1 / 2, 1 / 2, 0, 0, *[1 / 13] * 13]),
         ({"start_fraction": 1.0, "start_steps": 4}, [1, *[1] * 4, *[15 / 4] * 4, *[0] * 11]),
     ],
@@ -155,7 +155,7 @@ def test_a_resumed_dataset_continues_with_the_same_batches():
 
 
 class RecordingClient:
-    """Returns recorded actions and keeps the windows that it receives."""
+    """A client that returns recorded actions and stores the windows that it receives."""
 
     def __init__(self, states, actions, length, discrete, targets, condition):
         self.actions, self.windows = iter(actions), []
@@ -198,7 +198,7 @@ def test_training_acting_and_a_client_use_equal_windows(steps, length, discrete,
     previous_rewards = np.zeros(2)
     for t in range(steps):
         expected = Windows(data, length, condition=condition).windows([0, 1], [t, t])
-        expected["actions"][:, -1] = 0  # not known yet
+        expected["actions"][:, -1] = 0  # the policy has not chosen it yet
         acting.add(observations[t], previous_rewards)
         session.act(observations[t], previous_rewards)
         for name, values in acting.window().items():

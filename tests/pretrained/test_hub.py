@@ -21,7 +21,7 @@ pytestmark = pytest.mark.tf_only
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """The repository `owner/name` of a fake Hub, the cache, and the list of requests."""
+    """Return the repository `owner/name` of a fake Hub, the cache and the list of requests."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
     repository, cache = tmp_path / "repository", tmp_path / "cache"
     shutil.copytree(FOLDER / "doorkey-5x5", repository)
@@ -56,7 +56,7 @@ def test_model_and_policy_come_from_the_hub(hub):
     assert set(requests) == {("owner/name", None), ("owner/name", "v1.0")}
     held = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
     metadata = json.loads((FOLDER / "doorkey-5x5" / "metadata.json").read_text())
-    assert held == {"metadata.json", *metadata["sha256"]}  # and nothing else of the repository
+    assert held == {"metadata.json", *metadata["sha256"]}  # no other files
 
 
 def test_hidden_files_of_git_are_ignored(hub):

@@ -1,4 +1,4 @@
-"""Pretrained models reach the results of their cards; damaged files are errors."""
+"""Pretrained models reach the results on their cards; damaged files are errors."""
 
 import hashlib
 import json
@@ -72,7 +72,7 @@ def test_box_world_reaches_the_results_of_its_card():
     policy = rrl_tf.load_policy("box-world")
     resets = task.evaluation_resets(-1, config.evaluation_episodes)
     played = evaluate(policy.act, task.make_test_env, resets).summary()
-    # Not bit-exact on every processor: an episode or two may differ.
+    # Processors round differently: one or two episodes may differ.
     assert played["success"] == pytest.approx(card("box-world")["eval/success"], abs=0.01)
     first, _ = task.make_test_env().reset(seed=0)
     _, attention = policy.act(first, return_attention_scores=True)
@@ -86,7 +86,7 @@ def test_recurrent_policies_reach_the_results_of_their_cards(name):
     agent = make_agent(task, RecurrentQNetwork.from_preset(name), config)
     resets = task.evaluation_resets(-1, config.evaluation_episodes)
     played = evaluate(agent.greedy_policy(), task.make_test_env, resets).summary()
-    # Not bit-exact on every processor: an episode or two may differ.
+    # Processors round differently: one or two episodes may differ.
     assert played["success"] == pytest.approx(card(name)["eval/success"], abs=0.01)
 
 
@@ -126,7 +126,7 @@ def test_dt_doorkey_reaches_the_results_of_its_card():
             earned[i] += rewards[i]
             over[i] = terminated or truncated
     expected = card("dt-doorkey")["last"]["0.95"]["return"]
-    # Not bit-exact on every processor: an episode may differ.
+    # Processors round differently: one episode may differ.
     assert earned.mean() == pytest.approx(expected, abs=0.01)
 
 
@@ -191,7 +191,7 @@ def test_saving_keeps_hidden_folders_of_a_user(tmp_path):
 
 
 def test_full_disk_is_an_error_and_leaves_nothing(tmp_path):
-    """`save_weights` would crash the process."""
+    """On a full disk, `save_weights` of Keras crashes the process."""
     model, limits = small_classifier(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
@@ -307,7 +307,7 @@ def test_make_preset_needs_a_finished_run(tmp_path):
 @pytest.mark.parametrize("name", sorted(pretrained_models()))
 def test_code_on_a_card_runs(name):
     text = (FOLDER / name / "README.md").read_text()
-    assert "runs/" not in text  # local paths of the training
+    assert "runs/" not in text  # a local path of the training
     said = {}
     exec(text.partition("```python\n")[2].partition("```")[0], said)
     assert said["label"] in range(10) if "label" in said else said["total"] > 0.8

@@ -1,4 +1,4 @@
-"""Attention is drawn on its cells in the right orientation, and over frames."""
+"""Figures draw attention on the right cells, in the right orientation, and over frames."""
 
 import gymnasium
 import numpy as np
@@ -22,7 +22,7 @@ VIEW = np.full((70, 70, 3), 60, np.uint8)
 
 
 def one_hot_scores(targets, heads=1, grid=(7, 7)):
-    """Return attention of each query cell entirely on its target, and uniform elsewhere."""
+    """Return scores where the cells in `targets` attend to one cell and all others uniformly."""
     nodes = grid[0] * grid[1]
     scores = np.full((heads, nodes, nodes), 1 / nodes)
     for (x, y), (to_x, to_y) in targets.items():
@@ -37,7 +37,7 @@ def panel(figure, title):
 
 
 def brightest(axes):
-    """Return the data coordinates `(x, y)` of the largest value drawn in axes."""
+    """Return the data coordinates `(x, y)` of the largest value in the image of `axes`."""
     (image,) = axes.get_images()
     row, column = np.argwhere(image.get_array() == image.get_array().max())[0]
     return (int(column), int(row))
@@ -50,7 +50,7 @@ def letters(axes):
 @given(x=st.integers(0, 6), y=st.integers(0, 6))
 @settings(max_examples=15, deadline=None)
 def test_attention_grid_puts_the_cell_in_column_x_and_row_y(x, y):
-    observation = np.zeros((7, 7))  # indexed [x, y] like the environment's
+    observation = np.zeros((7, 7))  # indexed [x, y] as in MiniGrid
     observation[x, y] = 1
     assert np.argwhere(attention_grid(observation.ravel()) == 1).tolist() == [[y, x]]
 
@@ -78,12 +78,12 @@ def test_rows_grow_downwards_and_columns_rightwards_on_the_canvas():
     box = axes.get_window_extent()
     assert agent[0] == pytest.approx((box.x0 + box.x1) / 2)
     assert agent[1] == pytest.approx(box.y0 + box.height / 14)
-    assert key[0] > agent[0] and key[1] > agent[1]  # the canvas counts from the bottom
+    assert key[0] > agent[0] and key[1] > agent[1]  # y of the canvas points up
 
 
 def test_view_and_attention_share_their_coordinates():
     view = VIEW.copy()
-    view[20:30, 50:60] = 255  # the tile of KEY, ten pixels a tile
+    view[20:30, 50:60] = 255  # the tile of KEY; a tile has 10 x 10 pixels
     figure = attention_figure(FRAME, view, one_hot_scores({}), {"agent": AGENT, "key": KEY})
     axes = panel(figure, "view of the agent")
     left, right, bottom, top = axes.get_images()[0].get_extent()
@@ -148,7 +148,7 @@ def test_panels_share_one_colour_scale():
 
 
 def test_uniform_attention_is_half_as_dark_as_the_scale_and_labelled():
-    """Regression: panels of uniform attention were dark."""
+    """Regression: uniform attention was drawn dark."""
     scores = np.zeros((1, 49, 49))
     scores[:, :, 30:40] = 0.1
     figure = attention_figure(FRAME, VIEW, scores, {"agent": AGENT})
@@ -158,14 +158,14 @@ def test_uniform_attention_is_half_as_dark_as_the_scale_and_labelled():
 
 
 def test_many_panels_become_means_over_heads_from_the_first_cells():
-    """Regression: a network of four rounds, in a room with eight objects, had 64 panels."""
+    """Regression: the figure for four rounds and eight objects had 64 panels."""
     cells = {f"cell {i}": (i % 7, i // 7) for i in range(8)}
     rounds = {f"round_{i}": random_scores(2, (7, 7), seed=i) for i in range(1, 5)}
     figure = attention_figure(FRAME, VIEW, rounds, cells)
     panels = [axes for axes in figure.axes if "from cell" in axes.get_title("left")]
     titles = [f"round {i}\nfrom cell {j}" for i in range(1, 5) for j in range(3)]
     assert [axes.get_title("left") for axes in panels] == titles
-    (image,) = panels[1].get_images()  # from the cell (1, 0), which is entity 7
+    (image,) = panels[1].get_images()  # attention from cell (1, 0), entity 7
     mean = rounds["round_1"].mean(axis=0)[7].reshape(7, 7).T
     np.testing.assert_allclose(image.get_array(), mean)
     assert any("mean over heads" in axes.get_ylabel() for axes in figure.axes)
@@ -229,11 +229,11 @@ def test_numbered_labels_share_their_initial_and_keep_the_number():
     assert list(initials(labels).values()) == ["A", "G", "B", "B2", "B13", "O"]
     assert meaning(labels) == "A agent  G gem  B box  O open"
     assert meaning(["box 2"]) == "B box"
-    # A name is never broken over two lines.
+    # Line breaks are between names only.
     labels = ["agent", "red key", "red ball", "green goal"]
     assert meaning(labels) == "A agent  RK red key  RB red ball\nG green goal"
     assert initials(["goal", "gem", "key 1"]) == {"goal": "Go", "gem": "Ge", "key 1": "K1"}
-    # Once `Red k` and `Red b`, wider than a cell.
+    # Regression: the labels were `Red k` and `Red b`, which are wider than a cell.
     coloured = ["agent", "red key", "red ball", "blue ball", "green goal"]
     assert list(initials(coloured).values()) == ["A", "RK", "RB", "B", "G"]
     assert list(initials(["blue box", "blue ball"]).values()) == ["Ba", "Bb"]
@@ -275,7 +275,7 @@ def test_attended_places_of_a_frame_glow():
     brightest = np.unravel_index(seen.sum(axis=-1).argmax(), (210, 160))
     assert (brightest[0] * 9 // 210, brightest[1] * 9 // 160) == (2, 6)
     corner = seen[-1, 0]
-    assert (corner == corner[0]).all() and corner[0] < 60  # grey as it was, and dimmed
+    assert (corner == corner[0]).all() and corner[0] < 60  # still grey, but darker
 
 
 def test_unattended_places_of_a_frame_are_dim():

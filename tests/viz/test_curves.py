@@ -10,7 +10,7 @@ from rrl_tf.viz import learning_curves, returns_figure, robustness_figure
 
 
 def band_edges(axes, steps):
-    """Return the lowest and highest height of the drawn band at each step."""
+    """Return the lower and upper edge of the band at each step."""
     (band,) = [each for each in axes.collections if isinstance(each, PolyCollection)]
     points = np.concatenate([path.vertices for path in band.get_paths()])
     heights = [points[points[:, 0] == step, 1] for step in steps]
@@ -97,7 +97,7 @@ def test_ten_lines_and_references_have_different_colours():
     curves = {f"agent {i}": CURVE for i in range(5)}
     references = {f"reference {i}": float(i) for i in range(5)}
     figure = returns_figure({"a": curves}, {"a": references})
-    lines = figure.legends[0].get_lines()[:-1]  # without the diagonal
+    lines = figure.legends[0].get_lines()[:-1]  # the last line is the diagonal
     assert len({line.get_color() for line in lines}) == 10
 
 

@@ -1,4 +1,4 @@
-"""Films of episodes, and the memory in films and figures."""
+"""Animations of episodes, and the memory in animations and figures."""
 
 import itertools
 
@@ -36,12 +36,12 @@ def rgb(colour):
 
 
 def near(image, colour, tolerance=12):
-    """Mask of the pixels of an image whose colour is close to `colour`."""
+    """Return a mask of the pixels whose colour is close to `colour`."""
     return (np.abs(image.astype(int) - rgb(colour)) <= tolerance).all(axis=-1)
 
 
 def page_of(given, memory=None):
-    """Return the page of an episode, for tests of what it draws."""
+    """Return the page that draws the steps of an episode."""
     frames, scores = given["frames"], given["scores"]
     attention = {} if scores is None else {"agent": scores[:, :, 0].reshape(-1, 2, 7, 7)}
     letters = {"agent": "A", "red door": "RD", "red key": "RK"}
@@ -56,7 +56,7 @@ def test_film_has_one_image_per_step_and_one_for_the_end(heads):
     assert 700 <= images.shape[2] <= 800
 
 
-def test_captions_tell_whether_the_episode_ended(monkeypatch):
+def test_captions_show_whether_the_episode_ended(monkeypatch):
     captions = []
     monkeypatch.setattr(_Page, "draw_frame", lambda page, frame, caption: captions.append(caption))
     for ended in (True, False):
@@ -87,7 +87,7 @@ def test_wide_frames_and_long_action_names_widen_the_film():
     assert named.shape[2] > square.shape[2]
 
 
-def test_attention_to_patches_is_drawn_beside_the_frame_on_one_scale():
+def test_attention_to_patches_is_drawn_next_to_the_frame_on_one_scale():
     frames = np.full((3, 24, 18, 3), 80, np.uint8)
     patches = np.zeros((2, 5, 3))
     patches[0, 2, 1], patches[1, 2, 1] = 0.2, 0.4
@@ -130,21 +130,21 @@ def test_attention_is_drawn_on_its_cell():
     given = episode(steps=2, heads=1)
     given["scores"] = np.zeros((2, 1, 49, 49))
     given["cells"] = [{"agent": (3, 6)}] * 2
-    given["scores"][0, 0, 27, 5 * 7 + 1] = 1  # (5, 1): right of and above the agent
+    given["scores"][0, 0, 27, 5 * 7 + 1] = 1  # cell (5, 1), right of and above the agent
     given["scores"][1, 0, 27, 1 * 7 + 5] = 1
     images = film(**given)
     places = [np.argwhere(near(image, "#06244f")) for image in images[:2]]
     first, second = (place.mean(axis=0) for place in places)
     side = np.ptp(places[0], axis=0) + 1
-    # Four cells to the right and four up.
+    # The first maximum is four cells to the right of the second one and four cells above it.
     np.testing.assert_allclose(first - second, [-4 * side[0], 4 * side[1]], atol=8)
 
 
 def test_without_the_agents_cell_centre_and_mean_are_drawn():
     given = episode(steps=1, heads=1)
     given["scores"] = np.zeros((1, 1, 49, 49))
-    given["scores"][..., 6] = 1  # (0, 6): bottom left
-    given["scores"][0, 0, 24] = np.eye(49)[42]  # of the centre: (6, 0), top right
+    given["scores"][..., 6] = 1  # cell (0, 6), bottom left
+    given["scores"][0, 0, 24] = np.eye(49)[42]  # centre -> cell (6, 0), top right
     images = [film(**{**given, "cells": cells}) for cells in ([{"agent": (3, 3)}], [{}])]
     agent, centre = (np.argwhere(near(image[0], "#06244f")) for image in images)
     wider = images[1].shape[2] - images[0].shape[2]
@@ -180,7 +180,7 @@ def test_title_names_round_and_uniform_attention():
 
 
 def test_an_entity_has_the_same_letters_in_every_step():
-    """Regression: a red door was R until the red key came into view, and RD in the key."""
+    """Regression: a red door was R until the red key came into view, but RD in the legend."""
     labels = ("agent", "red door", "red key")
     page = page_of(episode(steps=1))
     for seen in (labels[:2], labels, labels[::2]):
@@ -284,7 +284,7 @@ def test_film_has_the_memory_below_and_all_else_as_before(memory):
     arrays = episode(2)
     without, images = film(**arrays), film(**arrays, memory=memory)
     assert images.shape[2] == without.shape[2]
-    above = without.shape[1] - 10  # a dot up or down
+    above = without.shape[1] - 10  # the layout may move by a pixel
     assert np.abs(images[:, :above].astype(int) - without[:, :above]).mean() < 3
     below = images[:, without.shape[1] :]
     assert all((one != other).any() for one, other in itertools.pairwise(below))
@@ -305,7 +305,7 @@ def test_memory_of_slots_is_drawn_at_its_step():
 
 
 def test_each_step_of_a_window_is_drawn_on_its_own_scale():
-    """At first only the current step is attended to; later no weight of 16 steps is near 1."""
+    """At the first step the weight is 1; later all weights of 16 steps are far below 1."""
     scores = np.zeros((3, 2, 1, 16))
     scores[0, ..., -1] = 1
     scores[1, ..., -2:] = 0.3, 0.7
@@ -363,7 +363,7 @@ def test_gates_figure_draws_gates_and_what_comes_into_view(count):
 
 
 def test_gates_figure_draws_many_units_as_rows_in_order_of_their_change():
-    """The mean of 64 units is nearly constant, and 64 lines are unreadable."""
+    """The mean of 64 units is nearly constant, and 64 lines would be unreadable."""
     values = {name: RNG.random((9, 64)) * np.linspace(0, 1, 64) for name in ("input", "forget")}
     figure = gates_figure(EpisodeMemory(slots(64), values), arriving())
     assert not figure.legends

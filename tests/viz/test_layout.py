@@ -1,4 +1,4 @@
-"""Nothing in a figure overlaps or leaves the page."""
+"""Texts of a figure do not overlap and do not leave the page."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def memory_of_window(length):
 
 
 def page(heads=1, memory=None, scale=1.0, attending=("agent",)):
-    """Return the figure of one step of a film."""
+    """Return the figure of one step of an animation."""
     q_values = scale * np.array([[1.19, 0.02, -1.0]])
     maps = {label: np.full((1, heads, 7, 7), 1 / 49) for label in attending if heads}
     drawn = _Page(FRAME, maps, q_values, ACTIONS, "round 1", initials(CELLS), memory)
@@ -104,7 +104,7 @@ FIGURES = {
 
 
 def beyond(figure):
-    """Return the labels of ticks beyond the limits, which are not drawn."""
+    """Return the labels of ticks outside the limits, which Matplotlib does not draw."""
     axes = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
     limits = [(axis, sorted(axis.get_view_interval())) for axis in axes]
     return {

@@ -38,9 +38,9 @@ def test_most_attended_is_the_largest_over_heads_and_rows(seed, heads):
 
 @pytest.mark.parametrize(("pixels", "cells", "first"), [(28, 16, 6), (28, 7, 1.5), (28, 4, 3)])
 def test_digits_figure_draws_a_map_in_the_middle_of_its_image(pixels, cells, first):
-    """`first` is the pixel in the middle of the first cell."""
+    """`first` is the pixel at the centre of the first cell."""
     image = np.zeros((1, pixels, pixels))
-    image[0, :, :2] = 1  # an edge of the line at pixel 1 + 0.6, where the image falls to 0.4
+    image[0, :, :2] = 1  # the contour is at pixel 1.6, where the interpolated image is 0.4
     figure = digits_figure(image, ["1"], {"round 1": np.ones((1, cells, cells))})
     _, axes = figure.axes
     [line] = [each for each in axes.get_children() if isinstance(each, QuadContourSet)]
@@ -71,9 +71,9 @@ def test_questions_figure_draws_a_map_in_the_middle_of_its_picture():
         cells, picture = figure.axes[2 + i].get_images()
         np.testing.assert_array_equal(cells.get_array(), MAPS["round 1"][i])
         left, right, bottom, top = cells.get_extent()
-        # With strides 3, 2 and 2, cell i is centred at pixel 12 i + 1: the last of 7 at 73.
+        # With strides 3, 2 and 2, the centre of cell i is pixel 12 i + 1; the last of 7 is at 73.
         assert (left, right, top, bottom) == (-5, 79, -5, 79)
-        assert (picture.get_array()[..., 3] == 0).all()  # white ground hides no cell
+        assert (picture.get_array()[..., 3] == 0).all()  # the white background is transparent
 
 
 def test_questions_figure_draws_objects_over_the_map():
@@ -146,7 +146,7 @@ def test_width_of_half_a_line_is_the_attention_of_its_node():
     [axes, _] = figure.axes
     edges, halves, nodes = axes.collections
     places = np.asarray(nodes.get_offsets())
-    assert len(edges.get_segments()) == 3  # each edge once
+    assert len(edges.get_segments()) == 3  # one line per edge
     drawn = {}
     for segment, width in zip(halves.get_segments(), halves.get_linewidths(), strict=True):
         start, end = (

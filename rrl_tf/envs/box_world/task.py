@@ -127,7 +127,7 @@ def _level(boxes, distractors, train_part, test_part, test_goal_length, pool, op
     length = integers_from("goal_length", boxes, 1)
     distractors = integers_from("num_distractors", distractors, 0)
     tested = test_goal_length or length
-    # With one box, there is no pair to hold out, so the test levels are those of "train".
+    # A pair to hold out needs two boxes. With one box, the test levels are those of "train".
     test_part = "train" if test_part == "test" and max(tested) < 2 else test_part
     options = {**options, "num_distractors": distractors}
     training = {"goal_length": length, "part": train_part, **options}
