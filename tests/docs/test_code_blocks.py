@@ -149,7 +149,7 @@ def with_addresses(text, addresses):
 def test_commands_are_parsed(command, read_options, working_directory):
     for program, *arguments in command.programs:
         understood = PROGRAMS.get(program)
-        assert understood, f"nobody here knows {program!r}"
+        assert understood, f"no check exists for the program {program!r}"
         understood(arguments, read_options)
 
 

@@ -16,8 +16,6 @@ from rrl_tf.training import (
     optimizers,
 )
 
-pytestmark = pytest.mark.tf_only
-
 pytestmark = pytest.mark.tf_only  # training needs TensorFlow
 
 
