@@ -105,9 +105,12 @@ def addresses(models):
     config.write_text("model_config_list {{ {} }}".format("\n".join(entries)))
     (port,) = local.free_ports(1)
     with running(Flags(model_config_file=str(config), port=0, rest_api_port=port)) as server:
+        grpc, rest = f"localhost:{server.grpc_port}", f"localhost:{server.rest_port}"
         yield {
-            "localhost:8500": f"localhost:{server.grpc_port}",
-            "localhost:8501": f"localhost:{server.rest_port}",
+            "localhost:8500": grpc,
+            "localhost:8501": rest,
+            "localhost:8510": grpc,
+            "localhost:8511": rest,
         }
 
 
