@@ -234,7 +234,9 @@ HEADLINES = (
         "offline",
         "transformer-walker2d-medium-replay-v0",
         {
-            "bc-10-walker2d-medium-replay-v0": "behaviour cloning of the best episodes, 10 % of the steps",
+            "bc-10-walker2d-medium-replay-v0": (
+                "behaviour cloning of the best episodes, 10 % of the steps"
+            ),
             "dense-walker2d-medium-replay-v0": "preset `dense`",
         },
         _return_at_highest_target,
