@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 import rrl_tf
-from rrl_tf._arguments import one_of, positive_int
+from rrl_tf._arguments import number_from, one_of, positive_int
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
@@ -291,7 +291,7 @@ class ActionModel(BaseModel):
         self.action_size = positive_int("action_size", action_size)
         self.discrete = bool(discrete)
         self.distribution = one_of("distribution", distribution, DISTRIBUTIONS)
-        self.noise_scale = noise_scale
+        self.noise_scale = number_from("noise_scale", noise_scale, 0, 1)
         self.action_distribution = None
         if distribution != "point":
             if discrete:

@@ -175,10 +175,20 @@ class DecisionTransformerAgent:
             **options: the options of the saved agent.
 
         Raises:
-            InvalidInput: if the file cannot be read, or contains a different network.
+            InvalidInput: if the file cannot be read, or the options describe a different network.
         """
         agent = cls(data, **options)
-        load_weights(agent.network, path)
+        load_weights(agent.network, path)  # checks the file
+        # The noise scale that training has chosen is in the configuration, not in the weights.
+        network = keras.saving.load_model(path, compile=False)
+        saved, expected = network.get_config(), agent.network.get_config()
+        differing = {n for n in saved if saved[n] != expected[n]} - {"name", "noise_scale"}
+        if differing:
+            raise InvalidInput(
+                "`options` must be those of the saved agent; received other values of "
+                f"{', '.join(sorted(differing))}"
+            )
+        agent._use(network)
         return agent
 
     def export(self, folder: str | os.PathLike) -> Path:

@@ -40,6 +40,11 @@ def test_return_matters_if_conditioned(return_conditioned):
     assert same is not return_conditioned
 
 
+def test_noise_scale_outside_0_to_1_is_an_error():
+    with pytest.raises(InvalidInput, match=r"noise_scale`? must be from 0 to 1; received 7"):
+        BehaviorCloning(3, 2, noise_scale=7)
+
+
 @pytest.mark.parametrize("last_action", [False, True])
 @pytest.mark.parametrize("model", [BehaviorCloning, DecisionTransformer])
 def test_distribution_and_action_are_returned(model, last_action):

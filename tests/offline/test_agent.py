@@ -10,6 +10,7 @@ import pytest
 import rrl_tf
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline import DecisionTransformerAgent, OfflineData, RecordedEnv, TrajectoryPolicy
+from rrl_tf.offline.evaluation import set_noise_scale
 from rrl_tf.offline.trajectory_policy import play_episodes
 from serving.sessions import WindowSession
 
@@ -105,6 +106,18 @@ def test_loaded_agent_has_the_saved_weights(data, in_folder):
     other = recorded_data("Pendulum-v1")
     with pytest.raises(InvalidInput, match="of a network with the same layers"):
         DecisionTransformerAgent.load("agent.keras", other, **OPTIONS)
+    with pytest.raises(InvalidInput, match=r"must be those of the saved agent; .* of num_heads"):
+        DecisionTransformerAgent.load("agent.keras", data, **OPTIONS, num_heads=2)
+
+
+def test_loaded_agent_has_the_chosen_noise_scale(in_folder):
+    data, options = recorded_data("Pendulum-v1"), {**OPTIONS, "distribution": "censored_normal"}
+    agent = DecisionTransformerAgent(data, **options)
+    set_noise_scale(agent.network, 0.0)  # as `learn` does with `noise_scales`
+    agent.save("agent.keras")
+    loaded = DecisionTransformerAgent.load("agent.keras", data, **options)
+    assert loaded.network.noise_scale == loaded.network.action_distribution.noise_scale == 0.0
+    assert loaded._policy.model is loaded.network
 
 
 @pytest.mark.parametrize(
