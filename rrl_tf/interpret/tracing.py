@@ -105,8 +105,9 @@ class PolicyTracer:
     def _in_figure_order(self, attention):
         if self.patch_grid:
             return attention
-        part = self._task.preprocessor.grid_part or "round_"
-        attention = {name: each for name, each in attention.items() if name.startswith(part)}
+        part = self._task.preprocessor.grid_part
+        prefix = f"{part}_round_" if part else "round_"
+        attention = {name: each for name, each in attention.items() if name.startswith(prefix)}
         order = cells_order(self._task)
         if any(each.shape[1:] != (len(order), len(order)) for each in attention.values()):
             return {}
