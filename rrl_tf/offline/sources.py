@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,13 +65,7 @@ def load_episodes(source: str) -> OfflineData:
 
 def is_minari_id(name: str) -> bool:
     """Return whether a name is a valid Minari ID, `NAMESPACE/NAME-vN`."""
-    from minari.dataset.minari_dataset import parse_dataset_id
-
-    try:
-        parse_dataset_id(name)
-    except (ValueError, TypeError):  # TypeError for a name without a version
-        return False
-    return True
+    return re.fullmatch(r"([-\w][-\w/]*[-\w]+/)?[-\w]+-v\d+", name) is not None
 
 
 def _read_minari(source: str, name: str) -> OfflineData:

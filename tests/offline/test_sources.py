@@ -370,6 +370,13 @@ def test_a_missing_package_is_named_with_its_extra(source, package, monkeypatch)
         load_episodes(source)
 
 
+def test_a_source_without_a_format_is_an_error_without_minari(monkeypatch):
+    for name in ("minari", "minari.dataset.minari_dataset"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InvalidInput, match=r"received 'me/walker2d-v0'. Use minari:me/walker2d-v0"):
+        load_episodes("me/walker2d-v0")
+
+
 def test_a_missing_package_for_downloads_is_named_with_its_extra(minari_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.delitem(sys.modules, "minari.storage.remotes.huggingface", raising=False)
