@@ -48,7 +48,7 @@ def probe(
         labels: `(B,)`, integers, bools or strings.
         groups: `(B,)`, such as the number of the episode; states of a group are in the same fold,
             because neighbouring states are alike. `None` makes every state its own group.
-        folds: number of folds.
+        folds: number of folds, at least 2.
         ridge: weight of the penalty.
         seed: seed of the folds and the shuffles.
 
@@ -65,6 +65,7 @@ def probe(
         >>> found.accuracy > 0.9, found.chance
         (True, 0.5)
     """
+    number_from("folds", positive_int("folds", folds), 2)
     features = array_of("features", features, "float64")
     features, labels = features.reshape(len(features), -1), np.asarray(labels)
     groups = np.arange(len(labels)) if groups is None else np.asarray(groups)
@@ -72,7 +73,7 @@ def probe(
     rng = np.random.default_rng(natural("seed", seed))
     names = rng.permutation(np.unique(groups))
     fits = labels.shape == groups.shape == (len(features),)
-    if not fits or len(classes) < 2 or len(names) < positive_int("folds", folds):
+    if not fits or len(classes) < 2 or len(names) < folds:
         raise InvalidInput(
             f"`labels` and `groups` must have the shape ({len(features)},), at least two classes "
             f"and {folds} groups; received the shapes {labels.shape} and {groups.shape}, "

@@ -47,6 +47,11 @@ def test_wrong_labels_raise_an_error(labels, groups, message):
         probe(FEATURES, labels, groups)
 
 
+def test_one_fold_is_an_error():
+    with pytest.raises(InvalidInput, match=r"folds`? must be at least 2 and finite; received 1"):
+        probe(FEATURES, np.arange(300) % 2, folds=1)
+
+
 def test_places_are_probed_with_both_controls():
     x = states(120)
     labels = {"second feature": x[:, 1, 2, 1] > 0, "random": RNG.random(120) < 0.5}
