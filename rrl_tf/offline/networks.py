@@ -14,7 +14,7 @@ from rrl_tf.offline.config import OfflineAgentConfig
 from rrl_tf.offline.episodes import OfflineData
 from rrl_tf.offline.scaling import Scaling, largest_return
 
-TRANSFORMER_FIELDS = ("network", "width", "num_blocks", "num_heads", "positions")
+TRANSFORMER_FIELDS = ("network", "width", "num_blocks", "num_heads", "positions", "context_length")
 """Fields that have no effect on behavior cloning."""
 MAX_RETURN_SCALE = 1000.0
 
@@ -42,7 +42,11 @@ def prepare(
     if data.discrete:
         config = dataclasses.replace(config, distribution="point", noise_scales=(), noise_scale=1.0)
     scaling = make_scaling(config, data)
-    changed = [n for n in TRANSFORMER_FIELDS if getattr(config, n) != getattr(preset, n)]
+    changed = [  # a context of one step, which behavior cloning reads, is valid
+        n
+        for n in TRANSFORMER_FIELDS
+        if getattr(config, n) not in (getattr(preset, n), getattr(BehaviorCloning, n, None))
+    ]
     if config.model == "behavior_cloning" and changed:
         raise InvalidInput(
             f"{', '.join(changed)} needs model decision_transformer; received {config.model}"

@@ -125,13 +125,20 @@ def test_loaded_agent_has_the_chosen_noise_scale(in_folder):
     [
         ({"width": 0}, "`width` must be greater than 0; received 0"),
         ({"widht": 8}, r"fields of OfflineAgentConfig; received \['widht'\]"),
-        ({"model": "behavior_cloning"}, "width, num_blocks needs model decision_"),
+        ({"model": "behavior_cloning"}, "width, num_blocks, context_length needs model decision_"),
     ],
 )
 def test_invalid_options_leave_no_folder(data, in_folder, tmp_path, options, message):
     with pytest.raises(InvalidInput, match=message):
         DecisionTransformerAgent(data, **{**OPTIONS, **options})
     assert not list(tmp_path.iterdir())
+
+
+def test_behavior_cloning_reads_one_step(data):
+    options = {"model": "behavior_cloning", "evaluation_episodes": 0}
+    for length in (1, 10):  # 10 is the preset's
+        agent = DecisionTransformerAgent(data, context_length=length, **options)
+        assert agent.network.context_length == 1
 
 
 def test_evaluation_needs_an_environment(data):
