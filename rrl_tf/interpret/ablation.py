@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,8 @@ class _Player:
 
     def names(self, kinds):
         """Return the names of the changes of some kinds that the model has."""
-        view, _ = self.task.make_test_env().reset(seed=0)
+        with contextlib.closing(self.task.make_test_env()) as env:
+            view, _ = env.reset(seed=0)
         inputs = network_inputs(self.model, self.task, view[None], self.initial_state(1))
         changes = _changes(trace(self.model, inputs), self.rng)
         return [name for kind, name, _ in changes if kind in kinds]

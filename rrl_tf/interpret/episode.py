@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -91,8 +92,8 @@ def draw_episode(
         if not grid_shape(task):
             return []
         env = task.make_test_env()
-    episode = play(network, task, env, choose_start(network, task, env), renders)
-    env.close()
+    with contextlib.closing(env):
+        episode = play(network, task, env, choose_start(network, task, env), renders)
     drawn = {}
     if episode.patch_grid:
         half = len(episode.actions) // 2  # all episodes of such a game begin alike
@@ -274,13 +275,15 @@ def _rendering_env(task):
     """Return an environment that renders frames, or `None` if the task has none."""
     if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame warns without a screen
-    if "rgb_array" not in (task.make_test_env().metadata.get("render_modes") or ()):
-        return None
+    with contextlib.closing(task.make_test_env()) as env:
+        if "rgb_array" not in (env.metadata.get("render_modes") or ()):
+            return None
     env = task.make_test_env(render_mode="rgb_array")
-    try:
+    # pygame is often an optional package.
+    with contextlib.suppress(gymnasium.error.DependencyNotInstalled):
         env.reset(seed=0)
-        frame = env.render()
-    except gymnasium.error.DependencyNotInstalled:  # pygame is often an optional package
-        return None
-    # A `make_test_env` that does not accept `render_mode` returns an environment without rendering.
-    return None if env.render_mode is None and frame is None else env
+        # A `make_test_env` that ignores `render_mode` returns an environment without rendering.
+        if env.render() is not None or env.render_mode is not None:
+            return env
+    env.close()
+    return None

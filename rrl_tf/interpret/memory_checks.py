@@ -18,6 +18,7 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -250,7 +251,15 @@ def swap_memories(
     if starts is None:
         resets = task.evaluation_resets(level)
         starts = [reset.get("options", {}).get("start") for reset in resets]
-    episodes = [_Episode(task.make_test_env(level), start) for start in _paired(starts)]
+    with contextlib.ExitStack() as stack:
+        episodes = [
+            _Episode(stack.enter_context(contextlib.closing(task.make_test_env(level))), start)
+            for start in _paired(starts)
+        ]
+        return _swap(player, episodes, change)
+
+
+def _swap(player, episodes, change):
     _play(player, episodes, player.initial_state(len(episodes)))
     decided, swapped, others = [], [], []
     for pair in zip(episodes[::2], episodes[1::2]):

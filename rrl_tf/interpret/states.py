@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -71,7 +72,9 @@ def collect_states(
     count = positive_int("count", count)
     number_from("epsilon", epsilon, 0, 1)
     resets = task.evaluation_resets(at_most=max(20, count // 4))
-    steps = _play(model, task, resets, epsilon, rng, MOST_STEPS * count)
+    with contextlib.ExitStack() as stack:
+        envs = [stack.enter_context(contextlib.closing(task.make_test_env())) for _ in resets]
+        steps = _play(model, task, envs, resets, epsilon, rng, MOST_STEPS * count)
     chosen = [steps[i] for i in sorted(rng.permutation(len(steps))[:count])]
     observations = np.stack([step["observation"] for step in chosen])
     names = dict.fromkeys(name for step in chosen for name in step["facts"])
@@ -95,12 +98,12 @@ def network_inputs(
     return {"observation": prepared, **state} if isinstance(model, RecurrentQNetwork) else prepared
 
 
-def _play(model, task, resets, epsilon, rng, most):
+def _play(model, task, envs, resets, epsilon, rng, most):
     """Play an episode from each reset, all at once; return one dict per step, by episode.
 
     All episodes are cut when they have `most` steps together, because a poor policy may run on.
     """
-    envs = [CheckedEnv(task.make_test_env()) for _ in resets]
+    envs = [CheckedEnv(env) for env in envs]
     views = [env.reset(**reset)[0] for env, reset in zip(envs, resets)]
     recurrent = isinstance(model, RecurrentQNetwork)
     state = model.initial_state(len(envs)) if recurrent else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
@@ -157,7 +158,10 @@ class DecisionTransformerAgent:
             raise InvalidInput(
                 f"`evaluate` needs data with an environment; received {self.data.name}"
             )
-        return ReturnEvaluator(self._policy, envs, target_returns).table(target_returns)
+        with contextlib.ExitStack() as stack:
+            for env in envs:
+                stack.callback(env.close)
+            return ReturnEvaluator(self._policy, envs, target_returns).table(target_returns)
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the network as a Keras file, whose name ends in `.keras`."""

@@ -71,9 +71,10 @@ def test_draw_episode_draws_attention_and_memory_of_a_network(tmp_path, preset):
     assert (episode.memory is None) == (preset == "none-dense")
 
 
-def test_draw_episode_without_memory_draws_attention_and_film(tmp_path):
+def test_draw_episode_without_memory_draws_attention_and_film(tmp_path, open_envs):
     model = RelationalQNetwork.from_preset("fast", task().preprocessor, num_actions=3)
     assert drawn(tmp_path, model) == ["attention.png", "episode.gif"]
+    assert not open_envs
 
 
 def test_memory_without_gates_has_no_memory_figure(tmp_path):

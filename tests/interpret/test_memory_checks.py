@@ -90,8 +90,9 @@ def success(player):
     return evaluate(player, task().make_test_env, resets()).success.tolist()
 
 
-def test_swapped_memories_swap_actions_and_outcomes_of_a_player_that_uses_them():
+def test_swapped_memories_swap_actions_and_outcomes_of_a_player_that_uses_them(open_envs):
     found = swap_memories(Walker(), task())
+    assert not open_envs
     assert found.summary() == {"pairs": 8, "decided": 0.25, "action": 1.0, "outcome": 1.0}
     assert found.action.shape == found.outcome.shape == (4,)
     alone = swap_memories(Walker(), task(), starts=starts_next_to_the_object()[:1])

@@ -141,6 +141,21 @@ def test_behavior_cloning_reads_one_step(data):
         assert agent.network.context_length == 1
 
 
+class Closing(gymnasium.Wrapper):
+    closed = 0
+
+    def close(self):
+        Closing.closed += 1
+        super().close()
+
+
+def test_evaluate_closes_its_environments(data):
+    with_env = dataclasses.replace(data, make_env=lambda: Closing(data.make_env()))
+    agent = DecisionTransformerAgent(with_env, **OPTIONS)
+    assert agent.evaluate([1.0], episodes=2)["1"]["length"] > 0
+    assert Closing.closed == 2
+
+
 def test_evaluation_needs_an_environment(data):
     agent = DecisionTransformerAgent(dataclasses.replace(data, make_env=None), **OPTIONS)
     with pytest.raises(InvalidInput, match="`evaluate` needs data with an environment; received"):
