@@ -1,6 +1,6 @@
 """Format Markdown tables, and write files that appear only when they are complete."""
 
-from rrl_tf.training.run_folder import atomic_file
+from rrl_tf.training import atomic_file
 
 
 def markdown_table(rows):

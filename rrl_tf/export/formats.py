@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf._arguments import one_of, path_of
-from rrl_tf._atomic_dir import draft_folder, replace_folder, restore_folder
+from rrl_tf._atomic import draft_folder, replace_folder, restore_folder
 from rrl_tf._optional_packages import optional_package
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.load import Policy

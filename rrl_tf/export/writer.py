@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras import ops
 
 from rrl_tf._arguments import optional_positive_int
-from rrl_tf._atomic_dir import draft_folder
+from rrl_tf._atomic import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 

@@ -16,7 +16,7 @@ from keras import ops
 
 import rrl_tf
 from rrl_tf._arguments import number_from, one_of, positive_int
-from rrl_tf._atomic_dir import draft_folder
+from rrl_tf._atomic import draft_folder
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CensoredNormal

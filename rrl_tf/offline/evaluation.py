@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from rrl_tf import viz
 from rrl_tf._arguments import finite, number_from
+from rrl_tf._atomic import atomic_file
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
 from rrl_tf.models import DecisionTransformer
@@ -27,7 +28,6 @@ from rrl_tf.offline.scaling import Scaling, within_rounding
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.offline.windows import Windows
 from rrl_tf.training.run import Run
-from rrl_tf.training.run_folder import atomic_file
 
 PROGRESS_SEED = 1_000_000
 """Seed of the episodes that select weights and noise scale, not those of the final evaluation."""

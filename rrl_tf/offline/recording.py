@@ -21,7 +21,7 @@ from gymnasium.spaces import Box
 from tqdm import tqdm
 
 from rrl_tf._arguments import number_from, one_of, positive_int
-from rrl_tf._atomic_dir import draft_folder
+from rrl_tf._atomic import draft_folder
 from rrl_tf._optional_packages import optional_package
 from rrl_tf.envs.checks import CheckedEnv, name_of
 from rrl_tf.errors import InvalidInput

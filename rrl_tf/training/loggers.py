@@ -18,8 +18,8 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from rrl_tf._atomic import atomic_file
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.run_folder import atomic_file
 
 
 class Logger:

@@ -19,8 +19,9 @@ from PIL import Image
 
 import rrl_tf
 from rrl_tf import viz
+from rrl_tf._atomic import atomic_file
 from rrl_tf.training.devices import hardware
-from rrl_tf.training.run_folder import RunFolder, atomic_file, flatten
+from rrl_tf.training.run_folder import RunFolder, flatten
 
 CURVES = 8
 """Maximum number of learning curves in a report; evaluation metrics come first."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf._atomic_dir import draft_folder
+from rrl_tf._atomic import atomic_file, draft_folder
 from rrl_tf.errors import InvalidInput
 
 # Exceptions that code may raise when it restores a damaged checkpoint.
@@ -341,27 +341,6 @@ def checksum(*parts: np.ndarray | str) -> str:
             digest.update(f"{part.dtype.str}{part.shape}".encode())
             digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()[:16]
-
-
-@contextlib.contextmanager
-def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Yield a temporary path that replaces `path` if the block ends without an error.
-
-    The temporary path has the same suffix as `path`.
-
-    Example:
-        >>> with atomic_file("numbers.csv") as draft:
-        ...     _ = draft.write_text("step,loss")
-        >>> pathlib.Path("numbers.csv").read_text()
-        'step,loss'
-    """
-    path = pathlib.Path(path)
-    draft = path.with_name(f".{os.getpid()}-{path.name}")
-    try:
-        yield draft
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def write_json(file: pathlib.Path, values: Mapping[str, Any]) -> None:

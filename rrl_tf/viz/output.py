@@ -6,8 +6,6 @@ A file appears under its name only when it is complete.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
+from rrl_tf._atomic import atomic_file
 from rrl_tf.viz._checks import checked_images
 
 if TYPE_CHECKING:
@@ -62,8 +61,9 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     form = path.suffix.lstrip(".") or "png"
     metadata = {"Description": str(figure.get_label())} if form == "png" else None
-    with _written_aside(path) as aside:
-        figure.savefig(aside, format=form, dpi=figure.dpi, metadata=metadata)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as draft:
+        figure.savefig(draft, format=form, dpi=figure.dpi, metadata=metadata)
     return path
 
 
@@ -99,9 +99,10 @@ def save_film(
     pages = _pages(images)
     # Pillow expects milliseconds; GIF stores hundredths of a second.
     durations = [round(seconds * 100) * 10] * (len(pages) - 1) + [round(last_seconds * 100) * 10]
-    with _written_aside(path) as aside:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as draft:
         pages[0].save(
-            aside,
+            draft,
             format="GIF",
             save_all=True,
             append_images=pages[1:],
@@ -120,15 +121,3 @@ def _pages(images: np.ndarray) -> list[Image.Image]:
         Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE)
         for image in images
     ]
-
-
-@contextmanager
-def _written_aside(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file, then rename it to `path`, or remove it on an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield aside
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from rrl_tf._arguments import path_of
-from rrl_tf._atomic_dir import draft_folder
+from rrl_tf._atomic import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.pretrained import POLICY, pretrained_folder, pretrained_name
 from serving.playground.networks import check_network, network_description

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rrl_tf import _atomic_dir
-from rrl_tf._atomic_dir import restore_folder
+from rrl_tf import _atomic
+from rrl_tf._atomic import restore_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import convert_policy, export_policy, load_policy
 
@@ -112,7 +112,7 @@ def killed_at(step, convert, exchanges):
     def unsupported(*folders):
         raise OSError
 
-    _atomic_dir._exchange = killing(_atomic_dir._exchange) if exchanges else unsupported
+    _atomic._exchange = killing(_atomic._exchange) if exchanges else unsupported
     pathlib.Path.rename, shutil.rmtree = killing(pathlib.Path.rename), killing(shutil.rmtree)
     try:
         convert()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrl_tf._atomic_dir import draft_folder
+from rrl_tf._atomic import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, load_policy, newest_version, next_version
 from rrl_tf.export.writer import move_into_place

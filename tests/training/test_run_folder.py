@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.run_folder import RunFolder, atomic_file, checksum
+from rrl_tf.training.run_folder import RunFolder, checksum
 
 CONFIG = {"seed": 1, "steps": 100, "sizes": (5, 6)}
 STATE = {"agent": {"weights": np.arange(6.0).reshape(2, 3), "updates": 7}, "loop": {"step": 50}}
@@ -186,16 +186,3 @@ def test_kill_at_any_call_leaves_a_complete_checkpoint(tmp_path, monkeypatch, mo
     assert_same_state(found, newer if found["agent"]["updates"] == 8 else STATE)
     folder.save_checkpoint(70, newer)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000070"]
-
-
-def test_atomic_file_keeps_the_old_file_after_an_error(tmp_path):
-    target = tmp_path / "file.txt"
-    target.write_text("old")
-    with pytest.raises(RuntimeError), atomic_file(target) as draft:
-        draft.write_text("half of the new")
-        raise RuntimeError
-    assert target.read_text() == "old"
-    with atomic_file(target) as draft:
-        draft.write_text("new")
-    assert target.read_text() == "new"
-    assert os.listdir(tmp_path) == ["file.txt"]

@@ -1,4 +1,4 @@
-"""Write folders that appear only when they are complete, even if the writing process is killed."""
+"""Write files and folders that appear only when they are complete, even after a kill."""
 
 from __future__ import annotations
 
@@ -13,6 +13,27 @@ from collections.abc import Iterator
 
 # Folders with this prefix are removed unless they are locked.
 _PREFIX = ".rrl_tf-draft-"
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Yield a temporary path that replaces `path` if the block ends without an error.
+
+    The temporary path has the same suffix as `path`.
+
+    Example:
+        >>> with atomic_file("numbers.csv") as draft:
+        ...     _ = draft.write_text("step,loss")
+        >>> pathlib.Path("numbers.csv").read_text()
+        'step,loss'
+    """
+    path = pathlib.Path(path)
+    draft = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
