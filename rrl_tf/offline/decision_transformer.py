@@ -37,7 +37,6 @@ from rrl_tf.offline.config import DecisionTransformerConfig
 from rrl_tf.offline.episodes import OfflineData
 from rrl_tf.offline.evaluation import (
     PROGRESS_SEED,
-    BestWeights,
     ReturnEvaluator,
     check_network,
     choose_noise_scale,
@@ -47,6 +46,7 @@ from rrl_tf.offline.evaluation import (
     set_noise_scale,
     validation_windows,
 )
+from rrl_tf.offline.saved_weights import BestWeights
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from rrl_tf.offline.windows import Windows

@@ -6,8 +6,7 @@ import contextlib
 import os
 import pathlib
 import warnings
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -18,12 +17,12 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from rrl_tf import viz
-from rrl_tf._arguments import finite, number_from
-from rrl_tf._atomic import atomic_file
+from rrl_tf._arguments import number_from
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline.episodes import OfflineData
+from rrl_tf.offline.saved_weights import BestWeights
 from rrl_tf.offline.scaling import Scaling, within_rounding
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.offline.windows import Windows
@@ -207,80 +206,6 @@ def set_noise_scale(model: keras.Model, scale: float) -> None:
     """
     scale = number_from("noise_scale", scale, 0, 1)
     model.noise_scale = model.action_distribution.noise_scale = scale
-
-
-class BestWeights:
-    """Store the best weights of a model in a file.
-
-    Args:
-        file: path of an `.npz` file, which appears only when it is complete.
-        model: built `keras.Model`.
-        target: target return of the scores. If the file contains weights with a score for another
-            target, the next call of `update` replaces them.
-
-    Attributes:
-        score: best score for `target`, or -infinity.
-        kept_target: target return of the score of the stored weights.
-
-    Raises:
-        InvalidInput: if the file cannot be read, or its score is not finite.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-        >>> best = BestWeights("best.npz", model)
-        >>> for score, weight in ((0.7, 1.0), (0.5, 2.0)):
-        ...     model.set_weights([np.array([[weight]])])
-        ...     best.update(score)
-        >>> with best.restored():
-        ...     model.get_weights()[0].tolist()
-        [[1.0]]
-    """
-
-    def __init__(self, file: str | os.PathLike, model: keras.Model, target: float = 0.0) -> None:
-        self.file, self.model = pathlib.Path(file), model
-        self.score, self._target, self.kept_target = -np.inf, target, target
-        if self.exists():
-            kept = self._read()
-            self.kept_target = float(kept["target"])
-            score = float(finite(f"the score in {self.file}", kept["score"]))
-            self.score = score if self.kept_target == target else -np.inf
-
-    def update(self, score: float) -> None:
-        """Store the current weights if their score is at least the best score.
-
-        Raises:
-            InvalidInput: if the score is not finite.
-        """
-        finite("`score`", np.asarray(score))
-        if score >= self.score:
-            self.score, self.kept_target = score, self._target
-            kept = {f"arr_{i}": weights for i, weights in enumerate(self.model.get_weights())}
-            kept |= {"score": np.array(score), "target": np.array(self._target)}
-            with atomic_file(self.file) as draft, draft.open("wb") as file:
-                np.savez(file, **kept)
-
-    def exists(self) -> bool:
-        """Return whether weights are stored."""
-        return self.file.exists()
-
-    @contextlib.contextmanager
-    def restored(self) -> Iterator[None]:
-        """Set the model to the best weights inside the `with` block."""
-        current, kept = self.model.get_weights(), self._read()
-        self.model.set_weights([kept[f"arr_{i}"] for i in range(len(current))])
-        try:
-            yield
-        finally:
-            self.model.set_weights(current)
-
-    def _read(self) -> dict[str, np.ndarray]:
-        try:
-            with np.load(self.file) as arrays:
-                return dict(arrays)
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise InvalidInput(
-                f"{self.file} cannot be read ({error}). Remove it to continue without it."
-            ) from error
 
 
 def validation_windows(

@@ -39,13 +39,13 @@ from rrl_tf.offline.decision_transformer import (
 )
 from rrl_tf.offline.episodes import Episode, OfflineData, RecordedEnv
 from rrl_tf.offline.evaluation import (
-    BestWeights,
     ReturnEvaluator,
     check_network,
     default_targets,
     finish,
     make_envs,
 )
+from rrl_tf.offline.saved_weights import BestWeights, SavedWeights
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.offline.windows import windows_dataset
@@ -238,9 +238,9 @@ class _FineTuning:
             restore=self._restore,
             setup={**describe_data(data, scaling), "network": describe_network(network)},
         )
-        self.first = BestWeights(self.run.folder.path / "first.npz", network)
+        self.first = SavedWeights(self.run.folder.path / "first.npz", network)
         if not self.step:
-            self.first.update(0.0)
+            self.first.save()
 
     def _restore(self, step, state):
         counters = state["counters"]
