@@ -150,8 +150,6 @@ def memory_ablations(
     agent: RecurrentDoubleDQN,
     task: Task,
     resets: Sequence[Mapping[str, Any]] | None = None,
-    epsilon: float = 0.0,
-    seed: int = 0,
 ) -> dict[str, Evaluation]:
     """Evaluate an agent with its memory, without it, and with other episodes' memories.
 
@@ -160,8 +158,6 @@ def memory_ablations(
         task: the task to play.
         resets: keyword arguments of `reset`, one mapping per episode; `None` uses
             `task.evaluation_resets()`.
-        epsilon: probability of a random action.
-        seed: seed of the permutations and of the random actions.
 
     Returns:
         A dict whose values are an `Evaluation`: `"trained"`, the agent with its own memory;
@@ -175,15 +171,12 @@ def memory_ablations(
     players = {
         "trained": player,
         "zeroed": ZeroedMemory(player),
-        "shuffled": ShuffledMemory(player, seed),
+        "shuffled": ShuffledMemory(player),
     }
     if agent.policy.core == "relational_memory":
         players["uniform attention"] = uniform_attention_player(agent)
     resets = task.evaluation_resets() if resets is None else resets
-    return {
-        name: evaluate(each, task.make_test_env, resets, epsilon, seed)
-        for name, each in players.items()
-    }
+    return {name: evaluate(each, task.make_test_env, resets) for name, each in players.items()}
 
 
 @dataclasses.dataclass(frozen=True)
