@@ -52,13 +52,11 @@ class Effects:
         ]
 
 
-def interval(values: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 95 % interval of the mean over the last axis, by resampling states.
+def interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the 95 % interval of the mean over the last axis, from 1,000 samples of B states.
 
     Args:
         values: `(..., B)`.
-        draws: number of samples of B states.
-        seed: seed of the samples.
 
     Example:
         >>> low, high = interval(np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 3.0]]))
@@ -66,7 +64,7 @@ def interval(values: np.ndarray, draws: int = 1000, seed: int = 0) -> tuple[np.n
         ([1.0, 0.0], [1.0, 3.0])
     """
     count = values.shape[-1]
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(count, np.full(count, 1 / count), size=draws) / count
+    rng = np.random.default_rng(0)
+    weights = rng.multinomial(count, np.full(count, 1 / count), size=1000) / count
     low, high = np.quantile(values @ weights.T, (0.025, 0.975), axis=-1)
     return low, high

@@ -235,9 +235,9 @@ class OfflineData:
         at_bounds = (actions <= low + margin) | (actions >= high - margin)
         return (at_bounds & (high > low)).mean(axis=0)
 
-    def warn_of_bounds(self, max_fraction: float = 0.05) -> None:
-        """Warn if more than `max_fraction` of the actions in a dimension are at its bounds."""
-        if self.discrete or (largest := self.actions_at_bounds().max()) <= max_fraction:
+    def warn_of_bounds(self) -> None:
+        """Warn if more than 5 % of the actions in a dimension are at its bounds."""
+        if self.discrete or (largest := self.actions_at_bounds().max()) <= 0.05:
             return
         warnings.warn(
             f"{self.name}: {largest:.0%} of the actions of a dimension are at their bounds, so a "

@@ -107,7 +107,7 @@ def film(
     frames = checked_images("frames", frames, "T")
     q_values, actions, rewards = map(np.asarray, (q_values, actions, rewards))
     scores, cells = _checked_attention(scores, cells, grid, len(q_values))
-    _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, memory)
+    _check_episode(frames, cells, q_values, actions, rewards, action_names, memory)
     attention, cells = _attention(scores, cells, grid)
     letters = initials(dict.fromkeys(label for each in cells for label in each))
     largest = 0.0
@@ -169,7 +169,7 @@ def _attention(scores, cells, grid):
     }, cells
 
 
-def _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, memory):
+def _check_episode(frames, cells, q_values, actions, rewards, action_names, memory):
     """Raise `InvalidInput` if the arrays of an episode do not fit together."""
     steps, names = len(q_values), len(action_names)
     for name, shape, expected in (
