@@ -41,9 +41,9 @@ def convert_policy(
 
     Raises:
         InvalidInput: If the policy lacks the signature, if the path exists and may not be replaced,
-            if the path of a SavedModel is inside the folder of the policy,
-            if the format lacks an operation of the signature, or if ONNX is requested and tf2onnx
-            is not installed. Nothing is written.
+            if the path of a SavedModel is inside the folder of the policy, if the format lacks an
+            operation of the signature, or if ONNX is requested and tf2onnx is not installed.
+            Nothing is written.
         OSError: If the path cannot be written.
 
     Example:

@@ -129,8 +129,7 @@ def export_recurrent_policy(
       {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 2)}`. The reward is ignored in the
       first step of an episode. The call fails if the memory has a different batch size, or comes
       from a policy with different weights or settings. A row of zeros, as in warm-up requests,
-      stands for the
-      row of `initial_memory`: the step is the first of an episode.
+      stands for the row of `initial_memory`: the step is the first of an episode.
     - `act_with_attention` and `initial_memory`: as for `export_policy`. If the memory has slots,
       `policy.json` stores their number as `memory_slots`, and they are the first rows and columns
       of `attention_block_<i>`.

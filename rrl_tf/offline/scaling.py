@@ -194,8 +194,7 @@ def largest_return(data: OfflineData, condition: str = "return_to_go") -> float:
     largest = np.abs(data.returns()).max()
     if one_of("condition", condition, CONDITIONS) == "return_to_go":
         # Subtracting past rewards from the return results in exactly the largest return if all
-        # rewards
-        # have the same sign. The sums of `returns_to_go` could be rounded differently.
+        # rewards have the same sign. The sums of `returns_to_go` could be rounded differently.
         later = (each.total - np.cumsum(each.rewards, dtype="float64") for each in data.episodes)
         largest = max(largest, *(np.abs(returns).max() for returns in later))
     return 1.0 if within_rounding(largest, largest_reward_sum(data)) else float(largest)

@@ -23,8 +23,8 @@ def attribution_figure(
 ) -> Figure:
     """Draw the attribution to the cells of a grid, with one row per method and column per state.
 
-    Orange cells raise the output and purple cells lower it. Each panel has its
-    own scale: 1 is its largest absolute value, which is written below it.
+    Orange cells raise the output and purple cells lower it. Each panel has its own scale: 1 is its
+    largest absolute value, which is written below it.
 
     Args:
         maps: dict method -> `(M, rows, columns)`.

@@ -58,10 +58,12 @@ def digits_figure(
         # The cells cover the middle of the image, because convolutions without padding lose the
         # border. The unit of the axes is one cell.
         draw_weights(axes, weights, weights.max() or 1.0)
-        pixels, cells = len(image), len(weights)
-        x = (np.arange(pixels) - (pixels - 1) / 2) / (pixels // cells) + (cells - 1) / 2
-        axes.contour(x, x, image, levels=[0.4], colors=style.ACCENT, linewidths=0.7)
-        axes.set(xlim=(x[0], x[-1]), ylim=(x[-1], x[0]))
+        y, x = (
+            (np.arange(pixels) - (pixels - 1) / 2) / (pixels // cells) + (cells - 1) / 2
+            for pixels, cells in zip(image.shape, weights.shape)
+        )
+        axes.contour(x, y, image, levels=[0.4], colors=style.ACCENT, linewidths=0.7)
+        axes.set(xlim=(x[0], x[-1]), ylim=(y[-1], y[0]))
 
     return _images_over_maps(
         images,

@@ -50,6 +50,13 @@ def test_digits_figure_draws_a_map_in_the_middle_of_its_image(pixels, cells, fir
     np.testing.assert_allclose(axes.get_xlim(), (-first / pitch, (pixels - 1 - first) / pitch))
 
 
+def test_digits_figure_draws_images_that_are_not_square():
+    image = np.zeros((1, 8, 12))
+    image[0, 2:6, 3:9] = 1
+    _, axes = digits_figure(image, ["1"], {"round 1": np.ones((1, 4, 6))}).axes
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-0.25, 5.25), (3.25, -0.25))
+
+
 def test_digits_figure_draws_images_titles_and_maps_in_order():
     images = np.random.default_rng(0).random((7, 8, 8))
     maps = {name: np.random.default_rng(1).random((7, 4, 4)) for name in ("round 1", "round 2")}
