@@ -40,15 +40,16 @@ class Config(configs.OfflineAgentConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_not_negative(self, "fine_tune", "exploration")
+        if self.exploration is not None and not self.fine_tune:
+            raise InvalidInput(
+                f"`exploration` must be None without fine_tune; received {self.exploration}"
+            )
         reads_returns = self.model == "decision_transformer" or self.return_conditioned
-        self.require(
-            exploration=(self.exploration is not None, "fine_tune", self.fine_tune),
-            fine_tune=(
-                self.fine_tune,
-                "evaluation_episodes and a model that is conditioned on returns",
-                self.evaluation_episodes and reads_returns,
-            ),
-        )
+        if self.fine_tune and not (self.evaluation_episodes and reads_returns):
+            raise InvalidInput(
+                "`fine_tune` must be 0 without evaluation_episodes and a model that is conditioned "
+                f"on returns; received {self.fine_tune}"
+            )
 
     @property
     def default_name(self) -> str:

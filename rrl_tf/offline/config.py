@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Literal
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import OfflineData
@@ -157,23 +157,12 @@ class OfflineAgentConfig(DecisionTransformerConfig):
         require_positive(self, "return_scale")
         require_fraction(self, "dropout", "noise_scale")
         require_multiple(self, ("batch_size",), "members")
-        is_cloning = self.model == "behavior_cloning"
-        self.require(
-            noise_scale=(self.noise_scale != 1, "distribution", self.distribution != "point"),
-            members=(self.members > 1, "model behavior_cloning", is_cloning),
-        )
-
-    def require(self, **needs: tuple[Any, str, Any]) -> None:
-        """Raise `InvalidInput` for the first field that is set without its requirement.
-
-        Args:
-            **needs: field name -> (whether it is set, requirement, whether this is met).
-        """
-        for name, (is_set, requirement, is_met) in needs.items():
-            if is_set and not is_met:
-                raise InvalidInput(
-                    f"{name} needs {requirement}; received {name} {getattr(self, name)} without it"
-                )
+        if self.noise_scale != 1 and self.distribution == "point":
+            raise InvalidInput(
+                f"`noise_scale` must be 1 for distribution point; received {self.noise_scale}"
+            )
+        if self.members > 1 and self.model != "behavior_cloning":
+            raise InvalidInput(f"`members` must be 1 for {self.model}; received {self.members}")
 
     @property
     def default_name(self) -> str:

@@ -49,7 +49,8 @@ def prepare(
     ]
     if config.model == "behavior_cloning" and changed:
         raise InvalidInput(
-            f"{', '.join(changed)} needs model decision_transformer; received {config.model}"
+            f"`{'`, `'.join(changed)}` must be unchanged for behavior_cloning, which ignores them; "
+            f"received {[getattr(config, n) for n in changed]}"
         )
     keras.utils.set_random_seed(config.seed)
     network = make_network(config, data, scaling)

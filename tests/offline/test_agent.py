@@ -125,7 +125,10 @@ def test_loaded_agent_has_the_chosen_noise_scale(in_folder):
     [
         ({"width": 0}, "`width` must be greater than 0; received 0"),
         ({"widht": 8}, r"fields of OfflineAgentConfig; received \['widht'\]"),
-        ({"model": "behavior_cloning"}, "width, num_blocks, context_length needs model decision_"),
+        (
+            {"model": "behavior_cloning"},
+            "`width`, `num_blocks`, `context_length` must be unchanged",
+        ),
     ],
 )
 def test_invalid_options_leave_no_folder(data, in_folder, tmp_path, options, message):
