@@ -184,7 +184,7 @@ def main(config: Config) -> training.Run:
     if config.fine_tune and data.make_env is None:
         raise InvalidInput(f"fine_tune needs data with an environment; received {data.name}")
     preset = PRESETS.get(config.preset, config)
-    config, scaling, network = offline.networks.prepare(config, data, preset)
+    config, scaling, network = offline.networks.make_agent_parts(config, data, preset)
     run = offline.train_decision_transformer(data, network, scaling, config, replicas)
     if not config.fine_tune:
         return run

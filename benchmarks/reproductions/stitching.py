@@ -17,7 +17,7 @@ from rrl_tf.envs.crossing import MAPS, Crossing
 from rrl_tf.envs.minigrid_view import object_cells
 from rrl_tf.offline import Episode, OfflineData, RecordedEnv
 from rrl_tf.offline.decision_transformer import train_decision_transformer
-from rrl_tf.offline.networks import prepare
+from rrl_tf.offline.networks import make_agent_parts
 from train_scripts import train_decision_transformer as script
 
 EPISODES = 400
@@ -65,7 +65,7 @@ class PiecesTraining:
         config = dataclasses.replace(
             script.DOORKEY, name=name, runs=str(runs), seed=seed, **changes
         )
-        config, scaling, network = prepare(config, data, script.DOORKEY)
+        config, scaling, network = make_agent_parts(config, data, script.DOORKEY)
         train_decision_transformer(data, network, scaling, config)
 
 

@@ -83,7 +83,9 @@ def export_policy(
     >>> export_policy("runs/doorkey/mine/export", network, task.preprocessor, (7, 7, 4))
     PosixPath('runs/doorkey/mine/export/1')
     """
-    observation, prepare = _observation_inputs(preprocessor, observation_shape, observation_dtype)
+    observation, preprocess = _observation_inputs(
+        preprocessor, observation_shape, observation_dtype
+    )
     action_names = (details or {}).get("action_names")
 
     def outputs(q_values):
@@ -92,14 +94,14 @@ def export_policy(
     if initial_memory is None:
 
         def act(predict, *observation):
-            return outputs(predict(prepare(*observation)))
+            return outputs(predict(preprocess(*observation)))
 
         endpoints = model_endpoints("act", model, act, observation)
         return write_version(directory, model, endpoints, details, version)
 
     def act_with_memory(predict, *inputs):
         *observation, memory = inputs
-        q_values, next_memory = predict(prepare(*observation), memory)
+        q_values, next_memory = predict(preprocess(*observation), memory)
         next_memory = tf.ensure_shape(_flat_memory(next_memory), memory.shape)
         return {**outputs(q_values), "next_memory": next_memory}
 
@@ -158,7 +160,9 @@ def export_recurrent_policy(
     PosixPath('runs/memory/mine/export/1')
     """
     fingerprint = _fingerprint(network)
-    observation, prepare = _observation_inputs(preprocessor, observation_shape, observation_dtype)
+    observation, preprocess = _observation_inputs(
+        preprocessor, observation_shape, observation_dtype
+    )
     action_names = (details or {}).get("action_names")
 
     def start_of(batch_size):
@@ -171,7 +175,7 @@ def export_recurrent_policy(
         memory = tf.where(is_first, start_of(1), memory)
         memory, previous_action = memory[:, :-2], memory[:, -2]
         step = {
-            "observation": prepare(*observation),
+            "observation": preprocess(*observation),
             "previous_action": ops.cast(previous_action, "int32"),
             "previous_reward": ops.where(previous_action < 0, 0.0, reward),
         }

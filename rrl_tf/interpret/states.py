@@ -94,8 +94,12 @@ def network_inputs(
     model: keras.Model, task: Task, observations: np.ndarray, state: Mapping[str, np.ndarray]
 ) -> Any:
     """Return a Q network's inputs; `state` is its recurrent state, or an empty dict."""
-    prepared = keras.tree.map_structure(np.array, task.preprocessor(observations))
-    return {"observation": prepared, **state} if isinstance(model, RecurrentQNetwork) else prepared
+    preprocessed = keras.tree.map_structure(np.array, task.preprocessor(observations))
+    return (
+        {"observation": preprocessed, **state}
+        if isinstance(model, RecurrentQNetwork)
+        else preprocessed
+    )
 
 
 def _play(model, task, envs, resets, epsilon, rng, most):

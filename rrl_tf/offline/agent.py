@@ -18,8 +18,8 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.config import FAST
 from rrl_tf.offline.decision_transformer import train_decision_transformer
 from rrl_tf.offline.episodes import OfflineData
-from rrl_tf.offline.evaluation import ReturnEvaluator, export_policy, make_envs
-from rrl_tf.offline.networks import prepare
+from rrl_tf.offline.evaluation import ReturnEvaluator, export_trajectory_policy, make_envs
+from rrl_tf.offline.networks import make_agent_parts
 from rrl_tf.offline.sources import load_episodes
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from rrl_tf.training.config import require_fields
@@ -68,7 +68,7 @@ class DecisionTransformerAgent:
         config = dataclasses.replace(FAST, data=source, **options)
         self._replicas = make_replicas(config, config.batch_size)  # before the network is made
         self.data = data if isinstance(data, OfflineData) else load_episodes(data)
-        self.config, self.scaling, network = prepare(config, self.data, FAST)
+        self.config, self.scaling, network = make_agent_parts(config, self.data, FAST)
         self.run: FitRun | None = None
         self._use(network)
 
@@ -204,4 +204,4 @@ class DecisionTransformerAgent:
             The folder of the version.
         """
         results = self.run.folder.evaluation(self.run.step) if self.run else {}
-        return export_policy(folder, self.data, self._policy, results.get("last", {}))
+        return export_trajectory_policy(folder, self.data, self._policy, results.get("last", {}))

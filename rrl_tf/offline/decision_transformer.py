@@ -126,7 +126,7 @@ def _fit(run, windows, held_out, evaluator, best, callbacks):
         is_due = passes(before, step, config.evaluate_every)
         return evaluate_progress(evaluator, best, config) if is_due and evaluator.envs else {}
 
-    action, length = output(network), network.context_length
+    action, length = trained_output(network), network.context_length
     run.fit(
         windows.dataset(config.batch_size, scaling, config.seed, run.step, action),
         validation_data=validation_windows(held_out, scaling, length, output=action),
@@ -219,7 +219,7 @@ def return_conditioned(network: keras.Model) -> bool:
     return isinstance(network, DecisionTransformer) or network.return_conditioned
 
 
-def output(network: keras.Model) -> str:
+def trained_output(network: keras.Model) -> str:
     """Return the name of the output that the loss trains."""
     return "action" if network.action_distribution is None else "distribution"
 
@@ -236,7 +236,7 @@ def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> 
     network.compile(
         AdamW(weight_decay=config.weight_decay, **config.optimizer_options(config.steps)),
         # The mean over all steps except padding.
-        {output(network): loss(reduction="mean_with_sample_weight")},
+        {trained_output(network): loss(reduction="mean_with_sample_weight")},
         jit_compile=config.jit_compile,
     )
 

@@ -354,7 +354,7 @@ def finish(
             name: earlier[name] for name in (*WEIGHTS, "target_following") if name in earlier
         }
     scores = summary.get("last", {})
-    written.append(export_policy(run.folder.export, data, evaluator.policy, scores))
+    written.append(export_trajectory_policy(run.folder.export, data, evaluator.policy, scores))
     labels = {name: f"target return, {label}" for name, label in WEIGHTS.items()}
     report = format_summary(summary)
     if not summary.get("target_following", {}).get("followed", True):
@@ -369,7 +369,7 @@ def finish(
     run.finish(summary, report, written, labels=labels)
 
 
-def export_policy(
+def export_trajectory_policy(
     folder: str | os.PathLike,
     data: OfflineData,
     policy: TrajectoryPolicy,

@@ -34,8 +34,8 @@ from rrl_tf.offline.decision_transformer import (
     describe_data,
     evaluate_progress,
     make_windows,
-    output,
     return_conditioned,
+    trained_output,
 )
 from rrl_tf.offline.episodes import Episode, OfflineData, RecordedEnv
 from rrl_tf.offline.evaluation import (
@@ -299,7 +299,11 @@ class _FineTuning:
         """Endless dataset of batches, which each round samples from the current windows."""
         size, seed = self.training.batch_size, self.config.seed
         return windows_dataset(
-            lambda: (self.windows, self.updates), size, self.scaling, seed, output(self.network)
+            lambda: (self.windows, self.updates),
+            size,
+            self.scaling,
+            seed,
+            trained_output(self.network),
         )
 
     def _learn(self, steps):

@@ -21,7 +21,7 @@ MAX_RETURN_SCALE = 1000.0
 ConfigT = TypeVar("ConfigT", bound=OfflineAgentConfig)
 
 
-def prepare(
+def make_agent_parts(
     config: ConfigT, data: OfflineData, preset: OfflineAgentConfig
 ) -> tuple[ConfigT, Scaling, DecisionTransformer | BehaviorCloning]:
     """Return the configuration, scaling and network for `train_decision_transformer`.
