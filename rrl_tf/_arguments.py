@@ -38,7 +38,9 @@ def _is_integer(value, least=-math.inf):
 
 def natural(name: str, value: Any) -> int:
     """Return `value` as an int of at least 0, or raise an `InvalidInput`."""
-    return int(number_from(name, integer(name, value), 0))
+    if not _is_integer(value, 0):
+        raise InvalidInput(f"`{name}` must be an integer of at least 0; received {value!r}")
+    return int(value)
 
 
 def integers_from(name: str, value: Any, least: int) -> tuple[int, ...]:
@@ -50,7 +52,7 @@ def integers_from(name: str, value: Any, least: int) -> tuple[int, ...]:
     values = tuple(value) if isinstance(value, Iterable) else (value,)
     if not values or not all(_is_integer(each, least) for each in values):
         raise InvalidInput(
-            f"{name} must be an integer of at least {least}, or a sequence of these; "
+            f"`{name}` must be an integer of at least {least}, or a sequence of these; "
             f"received {value!r}"
         )
     return tuple(map(int, values))
@@ -99,7 +101,7 @@ def number_from(name: str, value: Any, least: float, most: float = math.inf) -> 
         is_valid = False
     if not is_valid:
         bounds = f"at least {least} and finite" if most == math.inf else f"from {least} to {most}"
-        raise InvalidInput(f"{name} must be {bounds}; received {value!r}")
+        raise InvalidInput(f"`{name}` must be {bounds}; received {value!r}")
     return value
 
 

@@ -35,7 +35,7 @@ def test_number_from_checks_bounds(value, least, most):
     if math.isfinite(value) and value >= least and (most is None or value <= most):
         assert number_from("share", value, *bounds) is value
     else:
-        with pytest.raises(InvalidInput, match=r"^share must be .*; received ") as raised:
+        with pytest.raises(InvalidInput, match=r"^`share` must be .*; received ") as raised:
             number_from("share", value, *bounds)
         assert str(raised.value).endswith(repr(value))
 
@@ -46,7 +46,7 @@ NO_NUMBERS = [None, "x", "1", (1, 2), [], {}, {1}, 1j, np.zeros(2), np.array("x"
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
 def test_number_from_refuses_other_types(value):
     for bounds in ((0,), (0, 1)):
-        with pytest.raises(InvalidInput, match=r"^share must be .*; received ") as raised:
+        with pytest.raises(InvalidInput, match=r"^`share` must be .*; received ") as raised:
             number_from("share", value, *bounds)
         assert str(raised.value).endswith(repr(value))
 
@@ -66,7 +66,9 @@ def test_integers_from_takes_one_or_several_integers(values, least):
         assert integers_from("boxes", iter(values), least) == tuple(values)
         assert integers_from("boxes", np.int64(values[0]), least) == (values[0],)
     else:
-        with pytest.raises(InvalidInput, match=f"boxes must be an integer of at least {least}, or"):
+        with pytest.raises(
+            InvalidInput, match=f"`boxes` must be an integer of at least {least}, or"
+        ):
             integers_from("boxes", values, least)
 
 

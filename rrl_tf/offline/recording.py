@@ -137,7 +137,7 @@ class Player:
             )
         is_random = self.noise == "random"
         lowest = 1 if is_random and self.make is None else 0
-        number_from(f"{self.name}: `level`", self.level, lowest, 1 if is_random else math.inf)
+        number_from(f"level of {self.name}", self.level, lowest, 1 if is_random else math.inf)
 
     def __str__(self) -> str:
         if self.noise == "random":

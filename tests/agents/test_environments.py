@@ -80,7 +80,7 @@ def test_different_observation_spaces_are_rejected():
         CurriculumEnv([make_doorkey(5), make_doorkey(6, observation="compass")])
     with pytest.raises(ValueError, match="none"):
         CurriculumEnv([])
-    with pytest.raises(ValueError, match="current_fraction must be from 0 to 1; received nan"):
+    with pytest.raises(ValueError, match="`current_fraction` must be from 0 to 1; received nan"):
         CurriculumEnv([make_doorkey(5)], current_fraction=float("nan"))
 
 

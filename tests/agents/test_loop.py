@@ -162,7 +162,7 @@ def test_state_of_other_environments_is_rejected():
     assert other.step == 0
     state = loop.get_state()
     state["environment"]["reset_options"] = {"level": 2}
-    with pytest.raises(InvalidInput, match="level must be from 0 to 1; received 2"):
+    with pytest.raises(InvalidInput, match="`level` must be from 0 to 1; received 2"):
         other.set_state(state)
 
 

@@ -187,11 +187,14 @@ def restore(loop, step, state, levels=1):
         ),
         ({"agent/online/000": lambda a: a * np.nan}, "online/000 contains nan, expected finite"),
         ({"replay/memory": lambda a: a[:-1]}, r"replay state 'memory' must be float32\(60, 12\)"),
-        ({"loop/step": -5}, "loop.step must be at least 0 and finite; received -5"),
+        ({"loop/step": -5}, "`loop.step` must be an integer of at least 0; received -5"),
         ({"loop/step": 16}, "loop.step. must be 60, the step of the checkpoint; received 16"),
-        ({"loop/updates": 1.5}, "loop.updates.* must be an integer; received 1.5"),
-        ({"loop/updates_owed": 1e9}, "loop.updates_owed must be from 0 to 1; received 1000000000"),
-        ({"environment/reset_options": {"level": 9}}, "level must be from 0 to 0; received 9"),
+        ({"loop/updates": 1.5}, "loop.updates.* must be an integer of at least 0; received 1.5"),
+        (
+            {"loop/updates_owed": 1e9},
+            "`loop.updates_owed` must be from 0 to 1; received 1000000000",
+        ),
+        ({"environment/reset_options": {"level": 9}}, "`level` must be from 0 to 0; received 9"),
         ({"curriculum/level": 0.0}, "level.* must be an integer; received 0.0"),
     ],
 )

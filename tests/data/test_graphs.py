@@ -59,7 +59,7 @@ def test_invalid_neighbors_raise(make, neighbors):
     ("make", "message"),
     [
         (lambda: random_graphs(0, 3), "num_graphs.*received 0"),
-        (lambda: random_graphs(1, 3, (1.0, 3.0)), "neighbors must be from 0 to 2; received 3.0"),
+        (lambda: random_graphs(1, 3, (1.0, 3.0)), "`neighbors` must be from 0 to 2; received 3.0"),
         (lambda: RandomGraphs(2, 0, 3), "steps.*received 0"),
         (lambda: RandomGraphs(0, 2, 3), "num_graphs.*received 0"),
     ],

@@ -115,7 +115,10 @@ def test_vector_m_follows_the_preceding_vectors():
         ({"active_vectors": 9}, "`active_vectors` must be at most 8; received 9"),
         ({"active_vectors": 3, "farthest_ranks": 4}, "`farthest_ranks` must be at most 3"),
         ({"active_vectors": 3, "preceding_vectors": 3}, "`preceding_vectors` .* 3; received 3"),
-        ({"preceding_vectors": -1}, "preceding_vectors must be at least 0 .*; received -1"),
+        (
+            {"preceding_vectors": -1},
+            "`preceding_vectors` must be an integer of at least 0; received -1",
+        ),
         ({"active_dimensions": 17}, "`active_dimensions` must be at most 16; received 17"),
     ],
 )

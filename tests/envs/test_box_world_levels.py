@@ -97,10 +97,10 @@ def test_a_box_is_a_lock_and_the_cell_to_its_left(kinds, colours):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((20, 0.2, -1), "held_out_seed must be at least 0 .*; received -1"),
-        ((20, "x"), "held_out_fraction must be from 0 to 1; received 'x'"),
-        ((20, 0.2, "x"), "held_out_seed. must be an integer; received 'x'"),
-        ((1,), "num_colours must be from 2 to 31; received 1"),
+        ((20, 0.2, -1), "`held_out_seed` must be an integer of at least 0; received -1"),
+        ((20, "x"), "`held_out_fraction` must be from 0 to 1; received 'x'"),
+        ((20, 0.2, "x"), "held_out_seed. must be an integer of at least 0; received 'x'"),
+        ((1,), "`num_colours` must be from 2 to 31; received 1"),
         (([20],), r"num_colours. must be an integer; received \[20\]"),
     ],
 )

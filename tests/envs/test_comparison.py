@@ -330,7 +330,7 @@ def test_levels_share_spaces_and_evaluate_every_start():
     [
         (
             {"sizes": ()},
-            r"sizes must be an integer of at least 1, or a sequence of these; received \(\)",
+            r"`sizes` must be an integer of at least 1, or a sequence of these; received \(\)",
         ),
         ({"sizes": (5,)}, "`size` must be an integer of at least 6; received 5"),
         ({"kinds": ()}, "`kinds` must be two or more"),

@@ -177,7 +177,7 @@ def test_impossible_starts_raise(change):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 4}, "size must be at least 5 .*; received 4"),
+        ({"size": 4}, "`size` must be at least 5 .*; received 4"),
         ({"observation": "full"}, "`observation` must be one of .*view.*; received 'full'"),
         ({"actions": "some"}, "`actions` must be one of .*task.*; received 'some'"),
         ({"reward": "dense"}, "`reward` must be one of .*book.*; received 'dense'"),

@@ -347,9 +347,9 @@ def test_a_packed_view_equals_the_observation():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 4}, "size must be from 5 to 255; received 4"),
+        ({"size": 4}, "`size` must be from 5 to 255; received 4"),
         ({"size": 5.5}, "`size` must be a positive integer; received 5.5"),
-        ({"size": 256}, "size must be from 5 to 255; received 256"),
+        ({"size": 256}, "`size` must be from 5 to 255; received 256"),
         ({"observation": "full"}, "`observation` must be one of .*; received 'full'"),
         ({"actions": "some"}, "`actions` must be one of .*; received 'some'"),
         ({"reward": "dense"}, "`reward` must be one of .*; received 'dense'"),

@@ -190,10 +190,10 @@ def test_close_marks_the_environment_closed():
 
 def test_wrong_use_raises():
     for arguments, message in (
-        ((4, 2), "size must be from 5 to 255; received 4"),
+        ((4, 2), "`size` must be from 5 to 255; received 4"),
         ((5, 0), "`num_envs` must be a positive integer; received 0"),
-        ((5, 2, -1), "`?seed`? must be at least 0 .*; received -1"),
-        ((5, 2, "a"), "`seed` must be an integer; received 'a'"),
+        ((5, 2, -1), "`seed` must be an integer of at least 0; received -1"),
+        ((5, 2, "a"), "`seed` must be an integer of at least 0; received 'a'"),
         ((5, 2, 0, "full"), "`observation` must be one of .*received 'full'"),
     ):
         with pytest.raises(InvalidInput, match=message):
@@ -207,7 +207,7 @@ def test_wrong_use_raises():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seed": -3}, "seed.* must be at least 0 .*; received -3"),
+        ({"seed": -3}, "seed.* must be an integer of at least 0; received -3"),
         ({"options": {"start": START}}, r"the only option .* is 'starts'; received \['start'\]"),
         ({"options": {"starts": [START]}}, r"a list of 3 starts, .*; received \[DoorKeyStart"),
         ({"options": {"starts": START}}, "a list of 3 starts, .*; received DoorKeyStart"),

@@ -262,10 +262,10 @@ def test_lengths_of_easier_levels_are_not_held_out(sizes, seed):
     [
         (
             {"sizes": ()},
-            r"sizes must be an integer of at least 1, or a sequence of these; received \(\)",
+            r"`sizes` must be an integer of at least 1, or a sequence of these; received \(\)",
         ),
         ({"sizes": (6,)}, "`size` must be odd"),
-        ({"sizes": (7.0,)}, r"sizes must be an integer .*received \(7.0,\)"),
+        ({"sizes": (7.0,)}, r"sizes. must be an integer .*received \(7.0,\)"),
         ({"sizes": (7, 10), "random_length": True}, "`size` must be odd"),
         ({"held_out": True}, "`held_out` requires `random_length`"),
         ({"reward": "dense"}, "`reward` must be one of"),
@@ -331,13 +331,13 @@ def test_only_the_ball_is_a_success():
     [
         (
             {"rows": ()},
-            r"rows must be an integer of at least 1, or a sequence of these; received \(\)",
+            r"`rows` must be an integer of at least 1, or a sequence of these; received \(\)",
         ),
         (
             {"rows": (0,)},
-            r"rows must be an integer of at least 1, or a sequence of these; received \(0,\)",
+            r"`rows` must be an integer of at least 1, or a sequence of these; received \(0,\)",
         ),
-        ({"room_size": 2}, "room_size must be at least 3 .*; received 2"),
+        ({"room_size": 2}, "`room_size` must be at least 3 .*; received 2"),
         ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer"),

@@ -135,5 +135,5 @@ def test_pixels_without_a_bound_raise(bound, dtype):
 def test_a_code_outside_of_the_first_channel_is_refused(name, code):
     """Regression: a code of 4 selected a feature of the second channel."""
     space = Box(0, np.tile(np.uint8([3, 1]), (7, 7, 1)), dtype=np.uint8)
-    with pytest.raises(InvalidInput, match=f"{name} must be from 0 to 3; received {code}"):
+    with pytest.raises(InvalidInput, match=f"`{name}` must be from 0 to 3; received {code}"):
         one_hot(space, **{name: code})

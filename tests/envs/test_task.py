@@ -120,7 +120,7 @@ def test_an_environments_own_codes_reach_the_preprocessor():
 @pytest.mark.parametrize(
     ("space", "code", "message"),
     [
-        (Box(0, 3, (4, 5, 2), np.uint8), 4, "agent_code must be from 0 to 3; received 4"),
+        (Box(0, 3, (4, 5, 2), np.uint8), 4, "`agent_code` must be from 0 to 3; received 4"),
         (Box(0, 255, (4, 5, 2), np.uint8), 1, "`agent_code` must observe a grid of codes below"),
         (Box(0, 3, (4,), np.uint8), 1, "`agent_code` must observe a grid of codes below"),
     ],
@@ -494,9 +494,12 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
     ("arguments", "message"),
     [
         ({"sizes": (9,), "held_out": True}, "`sizes` must be at most 8 .*received 9"),
-        ({"sizes": (4,)}, "size must be at least 5"),
+        ({"sizes": (4,)}, "`size` must be at least 5"),
         ({"sizes": ()}, r"of at least 1, or a sequence of these; received \(\)"),
-        ({"held_out": True, "held_out_seed": -1}, "held_out_seed must be at least 0"),
+        (
+            {"held_out": True, "held_out_seed": -1},
+            "`held_out_seed` must be an integer of at least 0",
+        ),
         ({"sizes": (6,), "held_out": True, "held_out_seed": 1.5}, "held_out_seed.*received 1.5"),
         ({"frames": 1.5}, "`frames` must be a positive integer; received 1.5"),
         ({"preprocessor": "nope"}, "`preprocessor` must be one of .*received 'nope'"),

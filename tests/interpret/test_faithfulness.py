@@ -263,12 +263,12 @@ NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
     [
         (
             {"counts": (1.5,)},
-            r"counts must be an integer of at least 0, or a sequence of these; received \(1.5,\)",
+            r"`counts` must be an integer of at least 0, or a sequence of these; received \(1.5,\)",
         ),
         ({"counts": ()}, r"counts must be .*received \(\)"),
         ({"counts": (-1,)}, r"counts must be .*received \(-1,\)"),
         ({"draws": 0}, "`draws` must be a positive integer; received 0"),
-        ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": -1}, "`seed` must be an integer of at least 0"),
         ({"inputs": "views"}, r"inputs must be numbers.*received 'views'"),
         ({"inputs": NAN[:0]}, r"B > 0; received the shape \(0, 2, 4, 5\)"),
         ({"inputs": NAN}, "inputs must be finite"),
@@ -290,7 +290,7 @@ def test_wrong_arguments_for_an_agent_raise_one_error(changes, message):
         ({"inputs": {"images": 0}}, r"received \['images'\]"),
         ({"memory": np.zeros((3, 2))}, "`memory` must be None for a RelationalVQA"),
         ({"answers": np.zeros((3, 1), int)}, r"shape \(3,\), one per picture; received.*\(3, 1\)"),
-        ({"answers": [0, 4, 1]}, "answers must be from 0 to 3; received 4"),
+        ({"answers": [0, 4, 1]}, "`answers` must be from 0 to 3; received 4"),
         (
             {"questions": np.zeros((3, 2, BITS))},
             r"`questions` must have shape \(B, 1, bits\).*\(3, 2, 5\)",

@@ -48,7 +48,7 @@ def test_wrong_labels_raise_an_error(labels, groups, message):
 
 
 def test_one_fold_is_an_error():
-    with pytest.raises(InvalidInput, match=r"folds`? must be at least 2 and finite; received 1"):
+    with pytest.raises(InvalidInput, match=r"`folds` must be at least 2 and finite; received 1"):
         probe(FEATURES, np.arange(300) % 2, folds=1)
 
 

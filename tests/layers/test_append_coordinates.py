@@ -59,7 +59,7 @@ def test_book_coordinates_stay_below_1_and_zambaldi_spans_minus_1_to_1():
 def test_bad_arguments_are_errors():
     with pytest.raises(ValueError, match=r"size_minus_one.*'half'"):
         AppendCoordinates(0, 1, "half")
-    with pytest.raises(ValueError, match=r"frequencies must be at least 0.*received -1"):
+    with pytest.raises(ValueError, match=r"`frequencies` must be at least 0.*received -1"):
         AppendCoordinates(frequencies=(1, -1))
     with pytest.raises(ValueError, match=r"height, width.*7, 3"):
         AppendCoordinates().build((None, 7, 3))

@@ -58,7 +58,7 @@ def test_mean_equals_the_mean_of_clipped_draws(locations, scale):
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, math.nan])
 def test_noise_scale_outside_0_to_1_is_an_error(share):
-    with pytest.raises(InvalidInput, match="noise_scale must be from 0 to 1; received"):
+    with pytest.raises(InvalidInput, match="`noise_scale` must be from 0 to 1; received"):
         CensoredNormal(noise_scale=share)
 
 

@@ -41,7 +41,7 @@ def test_return_matters_if_conditioned(return_conditioned):
 
 
 def test_noise_scale_outside_0_to_1_is_an_error():
-    with pytest.raises(InvalidInput, match=r"noise_scale`? must be from 0 to 1; received 7"):
+    with pytest.raises(InvalidInput, match=r"`noise_scale` must be from 0 to 1; received 7"):
         BehaviorCloning(3, 2, noise_scale=7)
 
 

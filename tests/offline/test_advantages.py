@@ -59,7 +59,7 @@ def test_advantage_weights_are_exponential_and_at_most_20():
     assert equal[0] == pytest.approx(equal[1], rel=1e-9)
     rounded = advantage_weights(np.array([0.1 + 0.2, 0.3]), power=2.0)
     np.testing.assert_allclose(rounded, np.exp(0.6))
-    with pytest.raises(InvalidInput, match="power must be at least 0"):
+    with pytest.raises(InvalidInput, match="`power` must be at least 0"):
         advantage_weights(values, power=-1.0)
 
 

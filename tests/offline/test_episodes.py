@@ -181,8 +181,8 @@ def test_split_is_a_fixed_partition(lengths, fraction):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda data: data.split(-0.1), "held_out must be from 0 to 1; received -0.1"),
-        (lambda data: data.split(np.nan), "held_out must be from 0 to 1; received nan"),
+        (lambda data: data.split(-0.1), "`held_out` must be from 0 to 1; received -0.1"),
+        (lambda data: data.split(np.nan), "`held_out` must be from 0 to 1; received nan"),
         (lambda data: data.best(0.0), r"`fraction` must be in \(0, 1\]; received 0.0"),
         (lambda data: data.score(1.0), "must be from D4RL to have scores; received test"),
         (lambda data: data.actions_at_bounds(), r"must be continuous; received Discrete\("),

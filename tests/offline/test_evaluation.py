@@ -190,7 +190,7 @@ def test_choose_noise_scale_sets_the_best_scale(goal, scale):
     assert evaluator.means(0.0)["return"] == pytest.approx(0.0, abs=0.01)
     again = BehaviorCloning.from_config(model.get_config())
     assert again.action_distribution.noise_scale == scale
-    with pytest.raises(InvalidInput, match=r"noise_scale must be from 0 to 1; received 1.5"):
+    with pytest.raises(InvalidInput, match=r"`noise_scale` must be from 0 to 1; received 1.5"):
         set_noise_scale(model, 1.5)
 
 

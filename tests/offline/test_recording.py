@@ -300,10 +300,10 @@ def test_integer_actions_are_recorded_and_loaded_as_floats(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, "random", 0.5), "me: `level` must be from 1 to 1; received 0.5"),
-        ((failing, "random", 1.1), "`level` must be from 0 to 1; received 1.1"),
-        ((failing, "clipped", -0.1), "me: `level` must be at least 0 and finite; received -0.1"),
-        ((failing, "tanh", np.inf), "me: `level` must be at least 0 and finite; received inf"),
+        ((None, "random", 0.5), "`level of me` must be from 1 to 1; received 0.5"),
+        ((failing, "random", 1.1), "`level of me` must be from 0 to 1; received 1.1"),
+        ((failing, "clipped", -0.1), "`level of me` must be at least 0 and finite; received -0.1"),
+        ((failing, "tanh", np.inf), "`level of me` must be at least 0 and finite; received inf"),
         ((failing, "loud", 1.0), "`noise` must be one of .*'tanh'.*; received 'loud'"),
         ((failing, "tanh", 1.0, 0.0), "me: `fraction` must be greater than 0; received 0"),
     ],

@@ -233,7 +233,7 @@ def test_keep_does_not_change_the_remaining_episodes(episodes, steps, seed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"start_fraction": 1.5}, "start_fraction must be from 0 to 1"),
+        ({"start_fraction": 1.5}, "`start_fraction` must be from 0 to 1"),
         ({"start_steps": 0}, "`start_steps` must be a positive.*received 0"),
         ({"sampling": "rows"}, "`sampling` must be one of"),
         ({"condition": "reward"}, "`condition` must be one of .*received 'reward'"),

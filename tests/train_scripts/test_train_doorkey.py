@@ -317,7 +317,7 @@ def test_book_preset_has_the_books_numbers():
     ("arguments", "message"),
     [
         (["--network=resnet"], r"resnet"),
-        (["--sizes", "4"], r"size must be at least 5"),
+        (["--sizes", "4"], r"`size` must be at least 5"),
         (["--sizes", "9", "--held-out"], r"at most 8 with `held_out`.*received 9"),
         (["--batch-size=0"], r"`batch_size` must be greater than 0; received 0"),
         (["--seed=-1"], r"`seed` must be .*received -1"),

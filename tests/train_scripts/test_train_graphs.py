@@ -147,7 +147,7 @@ def test_is_right_equals_predict_without_tracing(tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["--num-rounds=0"], "`num_rounds` must be greater than 0; received 0"),
-        (["--neighbors", "1", "30"], "neighbors must be from 0 to 11; received 30"),
+        (["--neighbors", "1", "30"], "`neighbors` must be from 0 to 11; received 30"),
         (["--neighbors", "9", "1"], "`neighbors` must be .*, the smaller one first; .*9.*1"),
     ],
 )

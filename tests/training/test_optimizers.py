@@ -145,14 +145,14 @@ def test_linear_schedule_equals_interpolation(start, end, steps, step):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hold": -50}, "hold must be from 0 to 99; received -50"),
+        ({"hold": -50}, "`hold` must be from 0 to 99; received -50"),
         ({"hold": float("nan")}, "`hold` must be an integer; received nan"),
         ({"hold": "40"}, "`hold` must be an integer; received '40'"),
-        ({"hold": 100}, "hold must be from 0 to 99; received 100"),
+        ({"hold": 100}, "`hold` must be from 0 to 99; received 100"),
         ({"updates": -3, "hold": 1}, "`updates` must be a positive integer; received -3"),
-        ({"updates": 2**63}, "updates must be from 1 to 9223372036854775807; received 9223"),
-        ({"start": -1e-3}, "start must be at least 0 and finite; received -0.001"),
-        ({"end": float("nan")}, "end must be at least 0 and finite; received nan"),
+        ({"updates": 2**63}, "`updates` must be from 1 to 9223372036854775807; received 9223"),
+        ({"start": -1e-3}, "`start` must be at least 0 and finite; received -0.001"),
+        ({"end": float("nan")}, "`end` must be at least 0 and finite; received nan"),
     ],
 )
 def test_invalid_linear_decay_is_rejected(changes, message):
