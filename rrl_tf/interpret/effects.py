@@ -64,7 +64,6 @@ def interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ([1.0, 0.0], [1.0, 3.0])
     """
     count = values.shape[-1]
-    rng = np.random.default_rng(0)
-    weights = rng.multinomial(count, np.full(count, 1 / count), size=1000) / count
-    low, high = np.quantile(values @ weights.T, (0.025, 0.975), axis=-1)
+    draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=1000)
+    low, high = np.quantile(values @ (draws / count).T, (0.025, 0.975), axis=-1)
     return low, high

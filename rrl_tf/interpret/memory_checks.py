@@ -29,7 +29,6 @@ from rrl_tf.agents import RecurrentDoubleDQN
 from rrl_tf.agents.evaluation import Evaluation, evaluate
 from rrl_tf.envs import MemoryStart, Task
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import RecurrentQNetwork
 
 State = Mapping[str, np.ndarray]
 
@@ -132,18 +131,14 @@ def uniform_attention_player(agent: RecurrentDoubleDQN) -> Any:
             f"`agent` must have a Relational Memory; received core={agent.policy.core!r}"
         )
     twin = RecurrentDoubleDQN(agent.policy, agent.preprocess)
-    silence_slots(twin.policy)  # not the agent's own: a new agent copies its network
-    return twin.greedy_policy()
-
-
-def silence_slots(network: RecurrentQNetwork) -> None:
-    """Set the queries of a network's Relational Memory to zero by changing its weights."""
-    for attention in network.core_layer.cell.attentions:
+    # This does not change the agent's own network, because a new agent copies its network.
+    for attention in twin.policy.core_layer.cell.attentions:
         # The norm's output is the queries, keys and values, with columns `[head][q | k | v]`.
         for variable in (attention.fused_norm.gamma, attention.fused_norm.beta):
             columns = np.array(variable).reshape(attention.num_heads, -1)
             columns[:, : attention.key_size] = 0
             variable.assign(columns.reshape(variable.shape))
+    return twin.greedy_policy()
 
 
 def memory_ablations(

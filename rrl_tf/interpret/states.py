@@ -73,7 +73,10 @@ def collect_states(
     number_from("epsilon", epsilon, 0, 1)
     resets = task.evaluation_resets(at_most=max(20, count // 4))
     with contextlib.ExitStack() as stack:
-        envs = [stack.enter_context(contextlib.closing(task.make_test_env())) for _ in resets]
+        envs = [
+            stack.enter_context(contextlib.closing(CheckedEnv(task.make_test_env())))
+            for _ in resets
+        ]
         steps = _play(model, task, envs, resets, epsilon, rng, MOST_STEPS * count)
     chosen = [steps[i] for i in sorted(rng.permutation(len(steps))[:count])]
     observations = np.stack([step["observation"] for step in chosen])
@@ -107,7 +110,6 @@ def _play(model, task, envs, resets, epsilon, rng, most):
 
     All episodes are cut when they have `most` steps together, because a poor policy may run on.
     """
-    envs = [CheckedEnv(env) for env in envs]
     views = [env.reset(**reset)[0] for env, reset in zip(envs, resets)]
     recurrent = isinstance(model, RecurrentQNetwork)
     state = model.initial_state(len(envs)) if recurrent else {}
