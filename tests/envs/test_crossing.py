@@ -66,7 +66,7 @@ def test_an_episode_ends_in_time():
         ({"layout": "square"}, "must be one of .*; received 'square'"),
         ({"starts": "C"}, "`starts` must be 'A', 'B' or 'AB'; received 'C'"),
         ({"starts": ""}, "`starts` must be 'A', 'B' or 'AB'; received ''"),
-        ({"slip": 2}, "slip must be"),
+        ({"slip": 2}, "`slip` must be"),
         ({"max_steps": 0}, "max_steps"),
     ],
 )
