@@ -313,7 +313,7 @@ def test_run_that_cannot_be_trained_is_rejected_before_anything_is_written(tmp_p
         "`unroll_length` must be greater than 0; received 0": {"unroll_length": 0},
         "`burn_in` must be at least 0 and finite; received -1": {"burn_in": -1},
         "`priority_max_weight` must be from 0 to 1; received 2": {"priority_max_weight": 2},
-        "learning_starts must be .* received 119": {"learning_starts": 119},
+        "`learning_starts` must be .* received 119": {"learning_starts": 119},
         r"make_graph.*received task 'MemoryS7'": {"loop": "graph"},
     }
     for message, changes in cases.items():

@@ -238,9 +238,9 @@ def test_box_world_cells_labels_agent_gem_keys_and_locks():
     ("arguments", "message"),
     [
         ({"levels": ()}, r"`levels` must hold at least one level; received \(\)"),
-        ({"levels": (((), 0),)}, r"goal_length must be .*received \(\)"),
+        ({"levels": (((), 0),)}, r"`goal_length` must be .*received \(\)"),
         ({"levels": ((1, True),)}, r"`num_distractors` must be .*received True"),
-        ({"test_goal_length": "a"}, "test_goal_length must be .*received 'a'"),
+        ({"test_goal_length": "a"}, "`test_goal_length` must be .*received 'a'"),
         ({"train_part": "some"}, "train_part"),
         ({"test_part": "some"}, "test_part"),
         ({"size": 4}, "the room is too small"),
