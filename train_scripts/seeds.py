@@ -23,8 +23,8 @@ def train_seeds(config: Any, seeds: Sequence[int], jobs: int) -> pathlib.Path:
     """Repeat this process' command for each seed in a child process, and return the figure.
 
     Each seed has its own run folder, so the same command resumes. The output of a child is in a
-    file next to its folder. If this process is interrupted or terminated, the children save a
-    checkpoint and stop.
+    file next to its folder. If this process receives SIGINT, SIGTERM or SIGHUP, the children save
+    a checkpoint and stop.
 
     Args:
         config: configuration of the command.
@@ -41,7 +41,9 @@ def train_seeds(config: Any, seeds: Sequence[int], jobs: int) -> pathlib.Path:
     names = [f"{config.name}-seed{seed}" if config.name else "" for seed in seeds]
     runs = [dataclasses.replace(config, seed=s, name=name) for s, name in zip(seeds, names)]
     children: list[subprocess.Popen] = []
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` ignores SIGHUP
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         try:
             list(pool.map(functools.partial(_train, children), runs))
@@ -67,7 +69,11 @@ def _train(children, config):
     print(f"seed {config.seed}: trains in {config.path}, output in {log}", flush=True)
     with log.open("w") as file:
         command = [sys.executable, *script, *options]
-        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        # In a session of its own, because a terminal sends SIGINT to the whole process group, and
+        # a second signal stops a run without a checkpoint.
+        child = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
         children.append(child)
         if child.wait():
             lines = log.read_text().replace("\r", "\n").strip().splitlines()
