@@ -19,8 +19,10 @@ import numpy as np
 from rrl_tf.errors import InvalidInput
 
 
-def train_seeds(config: Any, seeds: Sequence[int], jobs: int) -> pathlib.Path:
+def train_seeds(config: Any, seeds: Sequence[int], jobs: int) -> pathlib.Path | None:
     """Repeat this process' command for each seed in a child process, and return the figure.
+
+    Without an evaluation or a `train/loss` in every log, there is no figure.
 
     Each seed has its own run folder, so the same command resumes. The output of a child is in a
     file next to its folder. If this process receives SIGINT, SIGTERM or SIGHUP, the children save
@@ -88,7 +90,10 @@ def _draw(runs, seeds):
     from rrl_tf.training.summary import evaluations
 
     logs = [MetricsLog(run.path, loggers=()).rows for run in runs]
-    metric = evaluations(logs[0])[0] or "train/loss"
+    names = evaluations([row for rows in logs for row in rows])[0], "train/loss"
+    metric = next((n for n in names if all(any(n in row for row in rows) for rows in logs)), None)
+    if metric is None:
+        return print("no figure: not every log has an evaluation or a train/loss")
     curves = [np.array([(r["step"], r[metric]) for r in rows if metric in r]).T for rows in logs]
     steps = min((curve[0] for curve in curves), key=lambda each: each[-1])  # the shortest run's
     values = np.array([np.interp(steps, *curve) for curve in curves])

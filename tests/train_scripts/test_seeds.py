@@ -9,6 +9,9 @@ import time
 
 import pytest
 
+from rrl_tf.training import MetricsLog, RunConfig
+from train_scripts import seeds
+
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = """
 import dataclasses, signal, time
@@ -73,6 +76,22 @@ def test_several_seeds_train_in_their_own_folders_and_are_drawn(tmp_path):
     assert errors.endswith("error: --seed=7 --name= failed: AssertionError: seven\n")
     _, errors = start(tmp_path, LEARN, "--seeds", "1", "1").communicate()
     assert "`seeds` distinct; received 1 and (1, 1)" in errors
+
+
+@pytest.mark.tf_only
+def test_curves_are_of_a_metric_in_every_log(tmp_path, monkeypatch, capsys):
+    runs = [RunConfig(runs=str(tmp_path), seed=seed) for seed in range(2)]
+    monkeypatch.setattr(seeds, "_train", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    logs = [MetricsLog(run.path, loggers=()) for run in runs]
+    logs[0].write(1, {"eval/success": 0.5})
+    logs[1].write(1, {"rollout/return": 0.5})
+    assert seeds.train_seeds(runs[0], (0, 1), 1) is None
+    assert "no figure: not every log has" in capsys.readouterr().out
+    for log in logs:
+        log.write(2, {"train/loss": 0.5})
+    assert seeds.train_seeds(runs[0], (0, 1), 1).exists()
+    assert "train/loss at step 2: 0.5, 0.5" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
