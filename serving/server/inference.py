@@ -32,15 +32,6 @@ from serving.server.sequences import SequenceParameters, SequenceStore
 ModelChoice = tuple[str, int | None, str | None]
 #: A predict request: (signature name, input name -> array, parameters or None)
 PredictRequest = tuple[str, dict[str, np.ndarray] | None, SequenceParameters | None]
-#: For more bytes than this, reading or writing takes longer than the switch to another thread.
-LARGE = 1 << 16
-
-
-async def in_thread(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a function, which runs in another thread if `size` is over `LARGE`."""
-    if size <= LARGE:
-        return function(*arguments)
-    return await asyncio.to_thread(function, *arguments)
 
 
 def fill_spec(spec: Any, servable: Any, signature_name: str = "") -> None:

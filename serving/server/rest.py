@@ -26,8 +26,8 @@ from serving.server import config_files, json_codec, open_inference, open_infere
 from serving.server.admission import REQUEST_TIMEOUT, SMALL, ByteBudget
 from serving.server.examples import CLASSIFY, REGRESS
 from serving.server.flags import Flags
-from serving.server.inference import Inference, in_thread, num_bytes
-from serving.server.workers import Workers
+from serving.server.inference import Inference, num_bytes
+from serving.server.workers import Workers, in_thread
 
 _log = logging.getLogger("serving")
 _MODEL = r"/v1/models/(?P<name>[^/:?]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:?]+))?"
