@@ -220,6 +220,7 @@ class RestServer:
         if connection is None:  # the client is gone
             return web.Response(status=499)
         connection.begin_request()
+        connection.is_answering = not request.body_exists
         try:
             if self._telemetry is not None:
                 return await self._telemetry.http(request, self._route)
