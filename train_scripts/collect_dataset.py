@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import pathlib
 import re
 from collections.abc import Callable
@@ -153,9 +152,8 @@ def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
         return name_with_digest(name, [pathlib.Path(name)]), lambda: policy
     folder = pathlib.Path(name)
     if folder.is_dir():
-        files = (sorted(folder.rglob(each)) for each in ("saved_model.pb", "variables/*"))
-        full_name = name_with_digest(name, itertools.chain(*files))
-        return full_name, lambda: rrl_tf.load_policy(name).act
+        graphs, weights = map(sorted, map(folder.rglob, ("saved_model.pb", "variables/*")))
+        return name_with_digest(name, graphs + weights), lambda: rrl_tf.load_policy(name).act
     raise InvalidInput(
         "a policy must be random, agent, the folder of an export, or the .npz file of a dense "
         f"policy; received {name!r}"
@@ -164,8 +162,9 @@ def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
 
 def trained_agent(seed: int) -> Policy:
     """Return the DoorKey agent, trained first unless its run is finished."""
-    name = f"recorder-seed{seed}"
-    config = dataclasses.replace(train_doorkey.FAST, seed=seed, name=name, stop_after_perfect=3)
+    config = dataclasses.replace(
+        train_doorkey.FAST, seed=seed, name=f"recorder-seed{seed}", stop_after_perfect=3
+    )
     return rrl_tf.load_policy(train_doorkey.main(config)[0].folder.export).act
 
 

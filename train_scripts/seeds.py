@@ -40,8 +40,10 @@ def train_seeds(config: Any, seeds: Sequence[int], jobs: int) -> pathlib.Path | 
         raise InvalidInput(
             f"`jobs` must be positive and `seeds` distinct; received {jobs} and {tuple(seeds)}"
         )
-    names = [f"{config.name}-seed{seed}" if config.name else "" for seed in seeds]
-    runs = [dataclasses.replace(config, seed=s, name=name) for s, name in zip(seeds, names)]
+    runs = [
+        dataclasses.replace(config, seed=seed, name=config.name and f"{config.name}-seed{seed}")
+        for seed in seeds
+    ]
     children: list[subprocess.Popen] = []
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` ignores SIGHUP
@@ -63,18 +65,19 @@ def _train(children, config):
     parser.add_argument("--seeds", nargs="+")
     parser.add_argument("--jobs")
     _, options = parser.parse_known_args()
-    spec = sys.modules["__main__"].__spec__
-    script = ["-m", spec.name] if spec else sys.argv[:1]
+    script = ["-m", spec.name] if (spec := sys.modules["__main__"].__spec__) else sys.argv[:1]
     options += [f"--seed={config.seed}", f"--name={config.name}"]
     log = config.path.with_name(f"{config.path.name}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     print(f"seed {config.seed}: trains in {config.path}, output in {log}", flush=True)
     with log.open("w") as file:
-        command = [sys.executable, *script, *options]
         # In a session of its own, because a terminal sends SIGINT to the whole process group, and
         # a second signal stops a run without a checkpoint.
         child = subprocess.Popen(
-            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            [sys.executable, *script, *options],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         children.append(child)
         if child.wait():
@@ -104,6 +107,6 @@ def _draw(runs, seeds):
     )
     label = runs[0].path.name.removesuffix(f"-seed{seeds[0]}")
     file = runs[0].path.with_name(f"{label}-seeds-{'-'.join(map(str, seeds))}.png")
-    figure = viz.learning_curves({label: (steps, values)}, metric, xlabel="step")
-    print(f"written: {viz.save_figure(figure, file)}")
+    viz.save_figure(viz.learning_curves({label: (steps, values)}, metric, xlabel="step"), file)
+    print(f"written: {file}")
     return file

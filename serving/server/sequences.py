@@ -254,8 +254,14 @@ class SequenceStore:
             whole = {**inputs, **sequence.state}
         else:
             reward = sequence.subtracts * inputs["reward"]
-            arguments = sequence.state, inputs["observation"], reward, sequence.target
-            whole = await in_thread(sequence.size, windows.append_step, *arguments)
+            whole = await in_thread(
+                sequence.size,
+                windows.append_step,
+                sequence.state,
+                inputs["observation"],
+                reward,
+                sequence.target,
+            )
         try:
             outputs = await run(signature, whole)
         except ServingError as error:

@@ -35,9 +35,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 async def in_thread(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """Return the result of a function, which runs in another thread if `size` is over `LARGE`."""
-    if size <= LARGE:
-        return function(*arguments)
-    return await asyncio.to_thread(function, *arguments)
+    is_large = size > LARGE
+    return await asyncio.to_thread(function, *arguments) if is_large else function(*arguments)
 
 
 class FairQueue:
