@@ -94,9 +94,11 @@ def _draw(runs, seeds):
 
     logs = [MetricsLog(run.path, loggers=()).rows for run in runs]
     names = evaluations([row for rows in logs for row in rows])[0], "train/loss"
-    metric = next((n for n in names if all(any(n in row for row in rows) for rows in logs)), None)
-    if metric is None:
-        return print("no figure: not every log has an evaluation or a train/loss")
+    in_all = [name for name in names if all(any(name in row for row in rows) for rows in logs)]
+    if not in_all:
+        print("no figure: not every log has an evaluation or a train/loss")
+        return None
+    metric = in_all[0]
     curves = [np.array([(r["step"], r[metric]) for r in rows if metric in r]).T for rows in logs]
     steps = min((curve[0] for curve in curves), key=lambda each: each[-1])  # the shortest run's
     values = np.array([np.interp(steps, *curve) for curve in curves])
@@ -107,6 +109,6 @@ def _draw(runs, seeds):
     )
     label = runs[0].path.name.removesuffix(f"-seed{seeds[0]}")
     file = runs[0].path.with_name(f"{label}-seeds-{'-'.join(map(str, seeds))}.png")
-    viz.save_figure(viz.learning_curves({label: (steps, values)}, metric, xlabel="step"), file)
-    print(f"written: {file}")
+    figure = viz.learning_curves({label: (steps, values)}, metric, xlabel="step")
+    print(f"written: {viz.save_figure(figure, file)}")
     return file

@@ -115,9 +115,8 @@ class Server:
         await self._start_grpc()
         if self._flags.rest_api_port:
             await self._start_rest()
-        self._watchers.append(
-            asyncio.create_task(self.repository.watch(self._flags.file_system_poll_wait_seconds))
-        )
+        interval = self._flags.file_system_poll_wait_seconds
+        self._watchers.append(asyncio.create_task(self.repository.watch(interval)))
         if self._flags.model_config_file and self._flags.model_config_file_poll_wait_seconds:
             self._watchers.append(asyncio.create_task(self._watch_config_file()))
 
@@ -128,9 +127,9 @@ class Server:
             try:
                 check_port(self._flags.host, port)
             except OSError as error:
+                address = format_address(self._flags.host, port)
                 raise StartError(
-                    f"cannot listen on {format_address(self._flags.host, port)} for {protocol}: "
-                    f"{error.strerror}"
+                    f"cannot listen on {address} for {protocol}: {error.strerror}"
                 ) from error
 
     async def _watch_config_file(self):
@@ -186,19 +185,13 @@ class Server:
 
     async def _start_rest(self):
         flags = self._flags
-        self._rest = RestServer(
-            self._inference,
-            flags,
-            Page(self.repository) if flags.playground else None,
-            self._telemetry,
-        )
+        page = Page(self.repository) if flags.playground else None
+        self._rest = RestServer(self._inference, flags, page, self._telemetry)
         try:
             await self._rest.start(_max_descriptors() // 2, self._shares_ports)
         except OSError as error:
-            raise StartError(
-                f"cannot listen on {format_address(flags.host, flags.rest_api_port)} for REST: "
-                f"{error.strerror}"
-            ) from error
+            address = format_address(flags.host, flags.rest_api_port)
+            raise StartError(f"cannot listen on {address} for REST: {error.strerror}") from error
         self.rest_port = flags.rest_api_port
 
     async def stop(self) -> bool:
