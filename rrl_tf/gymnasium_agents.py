@@ -153,11 +153,14 @@ class DQN:
     def evaluate(self, episodes: int = 100) -> dict[str, float]:
         """Play evaluation episodes greedily, and with 5 % random actions, and return the metrics.
 
+        With a curriculum, the episodes are of the last level, `env`.
+
         Args:
             episodes: number of episodes; they are the same in every call.
         """
         play = make_play(self.agent, self.task, positive_int("episodes", episodes))
-        return scores(play, 0, 1)
+        levels = len(self.task.levels)
+        return scores(play, levels - 1, levels)
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the network that plays as a `.keras` file, which `load` reads."""
