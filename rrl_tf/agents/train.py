@@ -177,6 +177,7 @@ def make_agent(
         "loss": config.loss,
         "target_period": config.target_period,
         "target_rate": config.target_rate,
+        "jit_compile": config.jit_compile,
         "spread": replicas.spread if replicas and replicas.count > 1 else None,
     }
     if isinstance(config, RecurrentDoubleDQNConfig):
@@ -184,8 +185,7 @@ def make_agent(
         options |= {name: getattr(config, name) for name in names}
         return RecurrentDoubleDQN(network, task.preprocessor, **options)
     assert isinstance(config, DoubleDQNConfig)
-    options |= {"select_at_t": config.select_at_t, "jit_compile": config.jit_compile}
-    return DoubleDQN(network, task.preprocessor, **options)
+    return DoubleDQN(network, task.preprocessor, select_at_t=config.select_at_t, **options)
 
 
 def _check_network(task, network, recurrent):
@@ -248,6 +248,7 @@ def _make_replay(task, agent, config):
         "priority_exponent": config.priority_exponent,
         "use_return_lower_bound": config.use_return_lower_bound,
         "frames": task.frames,
+        "jit_compile": config.jit_compile,
     }
     if isinstance(config, RecurrentDoubleDQNConfig):
         return SequenceReplayBuffer(
@@ -261,7 +262,6 @@ def _make_replay(task, agent, config):
         *(config.replay_capacity, space.shape, space.dtype),
         n_step=config.n_step,
         positive_copies=config.positive_copies,
-        jit_compile=config.jit_compile,
         **common,
     )
 

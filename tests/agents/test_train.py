@@ -181,7 +181,7 @@ def test_update_that_xla_cannot_compile_is_one_clear_error(tmp_path):
         InvalidInput, match="XLA cannot compile the training step; use --no-jit-compile: "
     ):
         train(tmp_path, network, jit_compile=True)
-    run, _ = train(tmp_path / "plain", network, jit_compile=False, steps=40)
+    run, _ = train(tmp_path, network, jit_compile=False, steps=40)  # in the same run folder
     assert run.is_finished()
 
 
