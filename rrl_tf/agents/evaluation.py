@@ -289,7 +289,8 @@ def make_play(agent: Any, task: Task, episodes: int, in_graph: bool = False) -> 
         agent: `DoubleDQN` or `RecurrentDoubleDQN`.
         task: task to evaluate on.
         episodes: maximum number of evaluation episodes per level.
-        in_graph: use the task's environments in the TensorFlow graph, which are faster.
+        in_graph: use the task's environments in the TensorFlow graph, which are faster. The
+            evaluation environments need the attribute `start`; see `Task`.
     """
 
     def resets(level):
@@ -311,7 +312,8 @@ def make_play(agent: Any, task: Task, episodes: int, in_graph: bool = False) -> 
         for reset in resets(level):
             env.reset(**reset)
             starts.append(env.get_wrapper_attr("start"))
-        return GraphEvaluation(agent, task.levels[level].make_test_graph(), starts)
+        make = task.levels[level].make_test_graph or task.levels[level].make_graph
+        return GraphEvaluation(agent, make(), starts)
 
     return lambda level, epsilon: graph(level)(epsilon)
 

@@ -236,7 +236,7 @@ def _make_collector(task, agent, config, replicas):
             "loop='graph' needs a task whose levels have `make_graph`, such as Box-World or "
             f"DoorKey with one frame; received task {task.name!r}. Use `--loop python`."
         )
-    graphs = [make(**options) if not options["reset_on_truncation"] else make() for make in makers]
+    graphs = [make(**options) for make in makers]
     return Collector(agent, GraphEnvs(graphs, config.num_envs), config.seed)
 
 

@@ -1,5 +1,6 @@
 """Evaluation: outcomes of episodes, in Python and in the graph, and their scores."""
 
+import dataclasses
 import functools
 import types
 
@@ -13,6 +14,7 @@ from rrl_tf.agents.evaluation import (
     first_perfect_step,
     format_summary,
     is_solved,
+    make_play,
     zero_shot_scores,
 )
 from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts, make_doorkey
@@ -191,6 +193,13 @@ def test_random_episodes_in_the_graph_succeed_as_often_as_in_python():
     np.testing.assert_array_equal(found.reward > 0, found.success)
     assert (play(epsilon=1.0, seed=1).length != found.length).any()
     np.testing.assert_array_equal(play(epsilon=1.0).length, found.length)
+
+
+@pytest.mark.tf_only
+def test_evaluation_in_the_graph_uses_the_training_environment_by_default():
+    level = dataclasses.replace(TASK.levels[0], make_test_graph=None)
+    task = dataclasses.replace(TASK, levels=(level,))
+    assert make_play(make_agent(0), task, 3, in_graph=True)(0, 0.0).length.shape == (3,)
 
 
 SUCCESSES = (0.9, 0.5, 0.25)
