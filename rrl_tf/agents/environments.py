@@ -19,10 +19,10 @@ from rrl_tf._arguments import (
     stored_arrays,
 )
 from rrl_tf.agents import random
+from rrl_tf.envs.checks import require_equal_spaces
 from rrl_tf.envs.graph import GraphEnv, choose
 from rrl_tf.envs.task import Task
 from rrl_tf.envs.vector import SeededVectorEnv
-from rrl_tf.errors import InvalidInput
 
 
 class CurriculumEnv(gymnasium.Wrapper):
@@ -50,16 +50,7 @@ class CurriculumEnv(gymnasium.Wrapper):
     """
 
     def __init__(self, envs: Sequence[gymnasium.Env], current_fraction: float = 0.7) -> None:
-        if not envs:
-            raise InvalidInput("`envs` must contain at least one environment; received none")
-        for env in envs:
-            for kind in ("observation", "action"):
-                space, first = (getattr(each, f"{kind}_space") for each in (env, envs[0]))
-                if space != first:
-                    raise InvalidInput(
-                        f"`envs` must have equal {kind} spaces; received {first.shape or first} "
-                        f"and {space.shape or space}"
-                    )
+        require_equal_spaces("`envs`", envs)
         number_from("current_fraction", current_fraction, 0, 1)
         super().__init__(envs[0])
         self.envs = tuple(envs)
@@ -140,12 +131,7 @@ class GraphEnvs:
     def __init__(
         self, levels: Sequence[GraphEnv], num_envs: int, current_fraction: float = 0.7
     ) -> None:
-        spaces = {(repr(level.observation_space), repr(level.action_space)) for level in levels}
-        if len(spaces) != 1:
-            raise InvalidInput(
-                "`levels` must be one or more environments with equal spaces; received "
-                f"{sorted(spaces)}."
-            )
+        require_equal_spaces("`levels`", levels)
         self.levels = tuple(levels)
         self.num_envs = positive_int("num_envs", num_envs)
         self.current_fraction = number_from("current_fraction", current_fraction, 0, 1)

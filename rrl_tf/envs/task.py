@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rrl_tf.envs.checks import REWARD, TERMINATED, TRUNCATED, name_of
+from rrl_tf.envs.checks import REWARD, TERMINATED, TRUNCATED, name_of, require_equal_spaces
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:  # `graph` loads TensorFlow
@@ -132,15 +132,7 @@ class Task:
             raise InvalidInput(f"`success_return` must be finite; received {self.success_return}")
         makers = [make for level in self.levels for make in (level.make_env, level.make_test_env)]
         envs = [new_env(make) for make in makers if make]
-        if len({(repr(env.observation_space), repr(env.action_space)) for env in envs}) > 1:
-            # The bounds of a grid fill a page.
-            found = (
-                f"{name_of(env)}: {env.observation_space.shape}, {env.action_space}" for env in envs
-            )
-            raise InvalidInput(
-                f"all environments of task {self.name!r} must share their spaces and bounds; "
-                f"received {'; '.join(dict.fromkeys(found))}"
-            )
+        require_equal_spaces(f"task {self.name!r}", envs)
         observation, action = envs[0].observation_space, envs[0].action_space
         if not isinstance(action, Discrete) or action.start != 0:
             raise InvalidInput(

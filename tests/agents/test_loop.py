@@ -186,7 +186,7 @@ def test_loop_rejects_numbers_out_of_range(argument, value):
 def test_levels_of_different_spaces_are_rejected():
     with pytest.raises(InvalidInput, match=r"levels.*equal spaces.*\(7, 7, 3\)"):
         GraphEnvs([DoorKeyGraph(5), DoorKeyGraph(5, observation="view")], 2)
-    with pytest.raises(InvalidInput, match="must be one or more"):
+    with pytest.raises(InvalidInput, match=r"one or more environments .*; received none"):
         GraphEnvs([], 2)
 
 
