@@ -271,7 +271,7 @@ def test_gauges_of_actors_are_logged():
     statistics = RolloutStatistics()
     for lag, restarts in ((3, 0), (5, 2)):
         gauges = {"actor_lag": lag, "actor_restarts": restarts}
-        statistics.add(Record(16, 4, 0.5, [], {}, 1.0, gauges))
+        statistics.add(Record(16, 4, 4, 0.5, [], {}, 1.0, gauges))
     averages = statistics.averages()
     assert averages["time/actor_lag"] == 5 and averages["time/actor_restarts"] == 2
 
