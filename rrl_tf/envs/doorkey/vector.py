@@ -169,7 +169,7 @@ class DoorKeyVectorEnv(VectorEnv):
         return tf.stack(self.graph.initial_state(self.num_envs, seed))
 
     def _stepped(self, packed, action, seed):
-        """Compute `DoorKeyGraph.step_and_reset` with the state packed into one tensor.
+        """Take a step and start new episodes where one ends; the state is packed into one tensor.
 
         Each additional argument of a compiled call costs as much time as steps of many
         environments. Unpacking views to observations is faster outside of the graph.
