@@ -273,7 +273,7 @@ class ReplayBuffer:
         begins = self._added + 1 - self.n_step
         may_begin = (begins >= 0) & (begins % self.period == 0)
         self._write(complete, {"weight": tf.where(may_begin, weight, 0.0)})
-        if self._history:  # the next step overwrites frames of these observations
+        if self._history:  # this step has overwritten the oldest frame of these observations
             self._write(self._block(-self._history), {"weight": tf.zeros((self.num_envs,))})
         if self.use_return_lower_bound:
             self._set_lower_bounds(terminated)
