@@ -220,8 +220,8 @@ class Loop:
             `(E,)`.
         updates_per_step: gradient steps per environment step; 0.25 is one every four steps.
         batch_size: transitions or sequences per gradient step.
-        learning_starts: training starts when the replay buffer can sample more than this many
-            transitions.
+        learning_starts: training starts when the replay buffer has more than this many complete
+            rows; see `ReplayBuffer.complete_rows`.
         seed: seed for sampling from the replay buffer.
         pauses: intervals in environment steps. `run` pauses at every multiple of each interval.
 
@@ -261,7 +261,7 @@ class Loop:
     ) -> None:
         self.updates_per_step = number_from("updates_per_step", updates_per_step, 0)
         # With a larger value, training would never start.
-        most = replay.drawable(replay.steps) - 1
+        most = replay.complete_rows(replay.steps) - 1
         self.learning_starts = number_from("learning_starts", learning_starts, 0, most)
         if replay.num_envs != collector.num_envs:
             raise InvalidInput(
@@ -333,7 +333,7 @@ class Loop:
 
     def _due(self, added):
         """Return how many gradient steps follow once `added` steps per environment are stored."""
-        if self.replay.drawable(added) <= self.learning_starts:
+        if self.replay.complete_rows(added) <= self.learning_starts:
             return 0
         self._updates_owed += self.updates_per_step * self.collector.num_envs
         due = int(self._updates_owed)

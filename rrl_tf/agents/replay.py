@@ -124,10 +124,17 @@ class ReplayBuffer:
         return self.frames - 1
 
     def __len__(self) -> int:
-        return self.drawable(int(self._added))
+        """Return the number of complete rows; see `complete_rows`."""
+        return self.complete_rows(int(self._added))
 
-    def drawable(self, added: int) -> int:
-        """Return how many transitions can be sampled after `added` steps of each environment."""
+    def complete_rows(self, added: int) -> int:
+        """Return the number of rows whose following n - 1 steps are stored.
+
+        A row is a step of one environment. If `period` is 1, all complete rows can be sampled.
+
+        Args:
+            added: number of steps of each environment that have been added.
+        """
         # In a full buffer, older frames of the oldest observations are already overwritten.
         kept = min(added, self.steps - self._history)
         return max(0, kept - self.n_step + 1) * self.num_envs
