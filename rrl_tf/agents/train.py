@@ -296,8 +296,8 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation, callbac
             translate_xla_errors(),
             GracefulShutdown(replicas.any) as shutdown,
         ):
-            _learn(run, loop, play, curriculum, statistics, config, shutdown, draw, callbacks)
-        run.by_chief(_finish, run, loop.agent, play, task, config, draw, extra_evaluation)
+            _learn(run, loop, play, curriculum, statistics, shutdown, draw, callbacks)
+        run.by_chief(_finish, run, loop.agent, play, task, draw, extra_evaluation)
     return run, loop.agent
 
 
@@ -358,8 +358,9 @@ def _restore(loop, curriculum, statistics, step, state):
         )
 
 
-def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw, callbacks):
+def _learn(run, loop, play, curriculum, statistics, shutdown, draw, callbacks):
     """Train until the run ends or is interrupted, and save checkpoints."""
+    config = run.config
 
     def save():
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
@@ -431,14 +432,13 @@ def _finish(
     agent: DoubleDQN,
     play: Play,
     task: Task,
-    config: AgentConfig,
     draw: Callable[[], list[pathlib.Path]],
     extra_evaluation: ExtraEvaluation | None,
 ) -> None:
     """Evaluate, draw and export the trained agent."""
     levels = len(task.levels)
     summary: dict[str, Any] = scores(play, levels - 1, levels)
-    episodes = len(task.evaluation_resets(-1, config.evaluation_episodes))
+    episodes = len(task.evaluation_resets(-1, run.config.evaluation_episodes))
     report = format_summary(summary, episodes, levels)
     if "eval/success" in summary:
         summary["first_perfect"] = first_perfect_step(run.log.rows, levels)
