@@ -158,23 +158,21 @@ class ActorCollector:
         pool: `RayPool` of `count` actors, or another object with its methods.
         count: N, number of actors.
         num_envs: E, number of environments per actor.
-        rollout_length: T, number of steps in every environment per rollout.
 
     Attributes:
         num_envs: N * E, number of environments of all actors.
+        rollout_length: T, number of steps in every environment per rollout.
         reset_options: `options` of `env.reset` for new episodes.
     """
 
     jit_compile = True
+    rollout_length = 16
 
-    def __init__(
-        self, agent: Any, pool: Any, count: int, num_envs: int, rollout_length: int = 16
-    ) -> None:
+    def __init__(self, agent: Any, pool: Any, count: int, num_envs: int) -> None:
         self.agent = agent
         self.pool = pool
         self.count = positive_int("count", count)
         self.num_envs = self.count * positive_int("num_envs", num_envs)
-        self.rollout_length = positive_int("rollout_length", rollout_length)
         self.reset_options: dict[str, Any] | None = None
         self.restarts = 0
         self._actors: dict[int, str] = {}

@@ -15,6 +15,9 @@ from rrl_tf.agents import random
 from rrl_tf.envs.checks import ArrayCheck
 from rrl_tf.errors import InvalidInput
 
+IMPORTANCE_EXPONENT = 0.4
+"""β, the exponent of the importance weights."""
+
 _BELOW_ONE = 1 - 1e-6  # a sum times this factor stays below the sum after rounding
 _SMALLEST = np.finfo("float32").tiny  # XLA rounds smaller numbers to 0
 
@@ -43,7 +46,6 @@ class ReplayBuffer:
         n_step: n, number of rewards summed before bootstrapping.
         discount: discount factor in [0, 1].
         priority_exponent: α; 0 samples uniformly. Sampling is with replacement.
-        importance_exponent: β in [0, 1].
         positive_copies: factor by which transitions with a positive return are sampled more often.
         use_return_lower_bound: compute `return_lower_bound` when an episode terminates. In a
             deterministic environment, the observed return is a lower bound of the optimal value
@@ -79,7 +81,6 @@ class ReplayBuffer:
         n_step: int = 1,
         discount: float = 0.99,
         priority_exponent: float = 0.0,
-        importance_exponent: float = 0.4,
         positive_copies: int = 1,
         use_return_lower_bound: bool = False,
         frames: int = 1,
@@ -98,7 +99,6 @@ class ReplayBuffer:
             )
         self.discount = number_from("discount", discount, 0, 1)
         self.priority_exponent = number_from("priority_exponent", priority_exponent, 0)
-        self.importance_exponent = number_from("importance_exponent", importance_exponent, 0, 1)
         self.positive_copies = positive_int("positive_copies", positive_copies)
         self.use_return_lower_bound = use_return_lower_bound
         self.period = 1  # steps between the starts of successive transitions or sequences
@@ -400,7 +400,7 @@ class ReplayBuffer:
         if self.priority_exponent == 0:
             return index, tf.ones((batch_size,))
         probability = tf.maximum(self._read("weight", index) / total, _SMALLEST)
-        weight_t = probability**-self.importance_exponent
+        weight_t = probability**-IMPORTANCE_EXPONENT
         return index, weight_t / tf.reduce_max(weight_t)
 
     def _n_steps(self, index):
@@ -487,7 +487,7 @@ class SequenceReplayBuffer(ReplayBuffer):
         length: L, number of steps in a sequence.
         period: number of steps between the starts of successive sequences.
         memory_size: M, size of the memory of one environment.
-        **options: other arguments of `ReplayBuffer`: `num_envs`, `discount`, the exponents,
+        **options: other arguments of `ReplayBuffer`: `num_envs`, `discount`, `priority_exponent`,
             `use_return_lower_bound`, `frames` and `jit_compile`.
 
     Raises:

@@ -120,9 +120,11 @@ def make_loop(pool, count=2, length=3, n_step=2, rate=0.5, capacity=5000):
         use_return_lower_bound=True,
         jit_compile=False,
     )
+    collector = ActorCollector(agent, pool, count, pool.num_envs)
+    collector.rollout_length = length
     return Loop(
         agent,
-        ActorCollector(agent, pool, count, pool.num_envs, rollout_length=length),
+        collector,
         replay,
         epsilon=lambda step: 0.5,
         updates_per_step=rate,

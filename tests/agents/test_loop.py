@@ -135,17 +135,15 @@ def test_replay_stores_the_observed_transitions(python):
         assert {now[name].shape for name in DoorKeyState._fields} == {(NUM_ENVS,)}
 
 
-@pytest.mark.parametrize(
-    ("level", "fraction", "expected"), [(0, 0.7, 0.0), (1, 0.7, 0.7), (1, 1.0, 1)]
-)
-def test_current_level_has_its_fraction_of_episodes(level, fraction, expected):
-    env = GraphEnvs([DoorKeyGraph(5), DoorKeyGraph(6)], 4000, fraction)
+@pytest.mark.parametrize(("level", "expected"), [(0, 0.0), (1, 0.7)])
+def test_current_level_has_its_fraction_of_episodes(level, expected):
+    env = GraphEnvs([DoorKeyGraph(5), DoorKeyGraph(6)], 4000)
     state = env.initial_state((3, 4), tf.constant(level))
     assert np.mean(state.size.numpy() == 6) == pytest.approx(expected, abs=0.03)
 
 
 def test_easier_levels_have_equal_fractions():
-    env = GraphEnvs([DoorKeyGraph(size) for size in (5, 6, 8)], 6000, 0.7)
+    env = GraphEnvs([DoorKeyGraph(size) for size in (5, 6, 8)], 6000)
     sizes = env.initial_state((0, 0), tf.constant(2)).size.numpy()
     fractions = [np.mean(sizes == size) for size in (5, 6, 8)]
     np.testing.assert_allclose(fractions, [0.15, 0.15, 0.7], atol=0.03)
