@@ -36,7 +36,7 @@ class ReplayBuffer:
     plus a thousandth of the largest error of its batch if that is less. A new transition has the
     largest priority so far, which is at least 1. If rewards are much smaller than 1, new
     transitions are therefore sampled first. Importance weights are `P(i)^-β`, divided by the
-    largest weight in the batch.
+    largest weight in the batch, where β is `IMPORTANCE_EXPONENT`.
 
     Args:
         capacity: number of stored steps over all environments; T = `capacity // num_envs`.
