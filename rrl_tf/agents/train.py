@@ -25,11 +25,11 @@ from rrl_tf.agents.environments import (
 )
 from rrl_tf.agents.evaluation import (
     Play,
+    evaluate_level,
     first_perfect_step,
     format_summary,
     is_solved,
     make_play,
-    scores,
     zero_shot_scores,
 )
 from rrl_tf.agents.loop import Collector, Loop, RolloutStatistics
@@ -412,7 +412,7 @@ def _learn(run, loop, play, curriculum, statistics, shutdown, draw, callbacks):
 
 def _evaluate(loop, play, curriculum):
     """Evaluate the current level, and move to the next one when it is mastered."""
-    metrics = scores(play, curriculum.level, curriculum.levels)
+    metrics = evaluate_level(play, curriculum.level, curriculum.levels)
     if curriculum.report(metrics.get("eval/success", 0.0)):
         loop.collector.reset_options = {"level": curriculum.level}
         metrics |= zero_shot_scores(play, curriculum.level, curriculum.levels)
@@ -437,7 +437,7 @@ def _finish(
 ) -> None:
     """Evaluate, draw and export the trained agent."""
     levels = len(task.levels)
-    summary: dict[str, Any] = scores(play, levels - 1, levels)
+    summary: dict[str, Any] = evaluate_level(play, levels - 1, levels)
     episodes = len(task.evaluation_resets(-1, run.config.evaluation_episodes))
     report = format_summary(summary, episodes, levels)
     if "eval/success" in summary:

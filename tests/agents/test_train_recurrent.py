@@ -299,7 +299,7 @@ def test_recurrent_evaluation_in_the_graph_equals_that_in_python(preset):
         functools.partial(make_doorkey, 6, "compass", max_steps=40),
         [{"options": {"start": start}} for start in starts],
     )
-    for name in ("success", "length", "reward"):
+    for name in ("success", "length", "returns"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), err_msg=name)
     assert found.loop is None and expected.loop is None
     assert "loops" not in found.summary()

@@ -155,7 +155,7 @@ def test_rewards_and_flags_of_size_one_are_accepted(one, tmp_path):
     assert reward.tolist() == [1, 1] and terminated.all() and not truncated.any()
     assert info["episode"]["success"].all() and info["episode"]["return"].tolist() == [2, 2]
     result = evaluate(lambda observation: np.zeros(len(observation)), make_env, [{}, {}])
-    assert result.reward.tolist() == [2, 2] and result.success.all()
+    assert result.returns.tolist() == [2, 2] and result.success.all()
 
 
 @pytest.mark.parametrize(
