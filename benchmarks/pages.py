@@ -229,13 +229,15 @@ HEADLINES = (
         unit="updates",
     ),
     Headline(
-        "Walker2d, our own dataset, Decision Transformer",
+        "Walker2d, our own medium-replay data, preset `transformer`",
         "return",
         "offline",
         "transformer-walker2d-medium-replay-v0",
         {
-            "bc-10-walker2d-medium-replay-v0": "behaviour cloning on the best 10 % of episodes",
-            "dense-walker2d-medium-replay-v0": "dense layers",
+            "bc-10-walker2d-medium-replay-v0": (
+                "behaviour cloning of the best episodes, 10 % of the steps"
+            ),
+            "dense-walker2d-medium-replay-v0": "preset `dense`",
         },
         _return_at_highest_target,
         unit="updates",

@@ -64,13 +64,13 @@ def export_mnist(folder):
     export_classifier(folder, model, clean, (28, 28))
 
 
-def export_windows(states, actions, bound, dtype, folder):
+def export_pendulum(folder):
     model = DecisionTransformer.from_preset(
-        "fast", state_size=states, action_size=actions, width=8, num_blocks=1, context_length=3
+        "fast", state_size=3, action_size=1, width=8, num_blocks=1, context_length=3
     )
-    high, ones = np.full(actions, bound, "float32"), np.ones(states, "float32")
+    high, ones = np.full(1, 2.0, "float32"), np.ones(3, "float32")
     scaling = Scaling(0 * ones, ones, 1.0, -high, high)
-    export_decision_transformer(folder, model, scaling, (states,), dtype)
+    export_decision_transformer(folder, model, scaling, (3,), "float32")
 
 
 MODELS = {
@@ -80,8 +80,7 @@ MODELS = {
     "cartpole": functools.partial(export_vector, 4),
     "corridor": functools.partial(export_vector, 9),
     "mnist": export_mnist,
-    "walker2d": functools.partial(export_windows, 17, 6, 1.0, "float64"),
-    "pendulum": functools.partial(export_windows, 3, 1, 2.0, "float32"),
+    "pendulum": export_pendulum,
 }
 
 
@@ -105,26 +104,13 @@ def addresses(models):
     config.write_text("model_config_list {{ {} }}".format("\n".join(entries)))
     (port,) = local.free_ports(1)
     with running(Flags(model_config_file=str(config), port=0, rest_api_port=port)) as server:
+        grpc, rest = f"localhost:{server.grpc_port}", f"localhost:{server.rest_port}"
         yield {
-            "localhost:8500": f"localhost:{server.grpc_port}",
-            "localhost:8501": f"localhost:{server.rest_port}",
+            "localhost:8500": grpc,
+            "localhost:8501": rest,
+            "localhost:8510": grpc,
+            "localhost:8511": rest,
         }
-
-
-class Walker(gymnasium.Env):
-    """An environment with the spaces of Walker2d but without its physics."""
-
-    observation_space = Box(-np.inf, np.inf, (17,))
-    action_space = Box(-1, 1, (6,))
-
-    def reset(self, *, seed=None, options=None):
-        self.steps = 0
-        return np.zeros(17), {}
-
-    def step(self, action):
-        assert self.action_space.contains(action)
-        self.steps += 1
-        return np.ones(17), 1.0, self.steps == 5, False, {}
 
 
 @pytest.fixture
@@ -148,7 +134,6 @@ def page_values(tmp_path, open_clients):
     return {
         "mnist.md": {"images": rng.integers(0, 256, (2, 28, 28), np.uint8)},
         "relational_memory.md": {"sequences": rng.normal(size=(2, 3, 5)).astype("float32")},
-        "decision_transformer.md": {"env": Walker()},
     }
 
 
