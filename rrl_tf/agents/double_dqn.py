@@ -9,14 +9,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import one_of, positive_int
+from rrl_tf._arguments import assign_arrays, one_of, positive_int, variable_arrays
 from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.names import OptimizerName
 from rrl_tf.training.optimizers import limit_loss_scale, make_optimizer
-from rrl_tf.training.variables import assign_arrays, variable_arrays
 
 State = dict[str, Tensor]
 """Recurrent state of E environments, a dict name → `(E, ...)`; empty for a network without

@@ -35,7 +35,7 @@ from tqdm import tqdm
 from tqdm.keras import TqdmCallback
 
 from rrl_tf import viz
-from rrl_tf._arguments import path_of
+from rrl_tf._arguments import assign_arrays, path_of, variable_arrays
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.config import RunConfig, SupervisedConfig
 from rrl_tf.training.devices import Replicas
@@ -45,7 +45,6 @@ from rrl_tf.training.profiling import WARM_UP, Profile
 from rrl_tf.training.run import Run
 from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
 from rrl_tf.training.summary import describe_network
-from rrl_tf.training.variables import assign_arrays, variable_arrays
 
 Logs: TypeAlias = dict[str, Any] | None
 
