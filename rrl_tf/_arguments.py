@@ -229,34 +229,14 @@ def stored_arrays(
 
 
 def variable_arrays(groups: Mapping[str, Sequence[Any]]) -> dict[str, np.ndarray]:
-    """Return the values of variables as a dict name → array.
-
-    The names contain the number of the variable in its group, because paths of variables are not
-    unique.
-
-    Args:
-        groups: dict name → Keras variables, always in the same order.
-
-    Example:
-        >>> import keras
-        >>> layer = keras.layers.Dense(1)
-        >>> layer.build((None, 2))
-        >>> arrays = variable_arrays({"layer": layer.variables})
-        >>> {name: array.shape for name, array in arrays.items()}
-        {'layer/000': (2, 1), 'layer/001': (1,)}
-    """
+    """Return the values of variables; `groups` is a dict name -> Keras variables in fixed order."""
     return {name: np.asarray(variable) for name, variable in _numbered(groups).items()}
 
 
 def assign_arrays(
-    part: str, groups: Mapping[str, Sequence[Any]], arrays: Mapping[str, np.ndarray]
+    part: str, groups: Mapping[str, Sequence[Any]], arrays: Mapping[str, Any]
 ) -> None:
-    """Set variables to the arrays that `variable_arrays` returned.
-
-    Args:
-        part: what has the variables, for the error message.
-        groups: as for `variable_arrays`.
-        arrays: dict name → array.
+    """Set the variables of a `part` to the arrays that `variable_arrays` returned.
 
     Raises:
         InvalidInput: if an array is missing, unknown, not finite or of a wrong shape. The message
@@ -272,24 +252,18 @@ def assign_arrays(
         for name, variable in variables.items()
         if name in arrays and arrays[name].shape != tuple(variable.shape)
     ]
-    wrong += [
-        f"{name} contains {received}, expected finite numbers"
-        for name, array in arrays.items()
-        if (received := not_finite(array)) is not None
-    ]
+    received = {name: not_finite(array) for name, array in arrays.items()}
+    wrong += [f"{name} contains {x}, expected finite numbers" for name, x in received.items() if x]
     if wrong:
         more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise InvalidInput(f"the stored variables do not fit {part}: {'; '.join(wrong[:3])}{more}")
+        raise InvalidInput(f"stored variables do not fit {part}: {'; '.join(wrong[:3])}{more}")
     for name, variable in variables.items():
         variable.assign(arrays[name])
 
 
 def _numbered(groups):
-    return {
-        f"{group}/{position:03d}": variable
-        for group, variables in groups.items()
-        for position, variable in enumerate(variables)
-    }
+    """Return the variables by group and number, because their own paths are not unique."""
+    return {f"{group}/{i:03d}": x for group, values in groups.items() for i, x in enumerate(values)}
 
 
 def reset_option(name: str, options: Mapping[str, Any] | None) -> Any:

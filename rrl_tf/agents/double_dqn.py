@@ -248,11 +248,7 @@ class DoubleDQN:
         return variable_arrays(self._variables())
 
     def set_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore a state from `get_state`.
-
-        Raises:
-            InvalidInput: if the arrays do not fit; see `assign_arrays`. The agent is not changed.
-        """
+        """Restore a state from `get_state`; raise `InvalidInput` if the arrays do not fit."""
         assign_arrays("the agent", self._variables(), arrays)
 
     def _variables(self):
