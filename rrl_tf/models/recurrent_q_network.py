@@ -417,14 +417,18 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
 
     @classmethod
     def from_preset(  # type: ignore[override]  # the preprocessor comes second
-        cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
+        cls,
+        name: str | os.PathLike,
+        preprocessor: Any = None,
+        load_weights: bool | None = None,
+        **overrides: Any,
     ) -> Self:
         """Return a named architecture with new weights, or a pretrained model.
 
         Args:
-            name, preprocessor, **overrides: as in `RelationalQNetwork.from_preset`. The
-                preprocessor sets arguments of a relational encoder. If it returns a dict, the
-                network has the encoders of `encoders_of`, relational ones for grids if the
+            name, load_weights, **overrides: as in `RelationalQNetwork.from_preset`.
+            preprocessor: as there. It sets arguments of a relational encoder. If it returns a dict,
+                the network has the encoders of `encoders_of`, relational ones for grids if the
                 architecture has one.
 
         Raises:
@@ -438,7 +442,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         """
         if str(name) in RECURRENT_Q_NETWORK:
             config = architecture_config(RECURRENT_Q_NETWORK, str(name), overrides)
-            if getattr(preprocessor, "parts", None):
+            if getattr(preprocessor, "parts", None) and not load_weights:
                 grids = "fast" if config["encoder"] == "relational" else "dense"
                 given = optional_dict("encoder_arguments", overrides.get("encoder_arguments"), {})
                 arguments = {"encoders": encoders_of(preprocessor, grids, **given)}
@@ -447,7 +451,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
                 given = optional_dict("encoder_arguments", config["encoder_arguments"], {})
                 arguments = with_preprocessor(preprocessor, given)
                 overrides = {**overrides, "encoder_arguments": arguments}
-        return super().from_preset(name, **overrides)
+        return super().from_preset(name, load_weights, **overrides)
 
 
 def _observation(inputs):

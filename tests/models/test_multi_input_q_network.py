@@ -98,6 +98,13 @@ def test_a_recurrent_network_unrolls_dicts_like_single_steps(grid_encoder):
         model.unroll({**inputs, "observation": {"grid": inputs["observation"]["grid"]}})
 
 
+def test_architecture_of_a_recurrent_network_has_no_weights_to_load():
+    model = RecurrentQNetwork.from_preset("lstm-dense", PREPROCESSOR, load_weights=False)
+    assert model.encoder == "multi_input"
+    with pytest.raises(InvalidInput, match="`load_weights` must be None or False for an arch"):
+        RecurrentQNetwork.from_preset("lstm-dense", PREPROCESSOR, load_weights=True)
+
+
 @pytest.mark.parametrize(
     ("encoders", "message"),
     [
