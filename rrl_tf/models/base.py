@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 import rrl_tf
-from rrl_tf._arguments import one_of, positive_int
+from rrl_tf._arguments import one_of, path_of, positive_int
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
@@ -105,7 +105,7 @@ class BaseModel(BaseLayer, keras.Model):
                     f"weights; received {name!r}"
                 )
             return cls(**architecture_config(cls._architectures, str(name), overrides))
-        has_folder = is_on_hub(name) or pathlib.Path(name).is_dir()
+        has_folder = is_on_hub(name) or path_of("preset", name).is_dir()
         if str(name) not in cls.presets and not has_folder:
             raise InvalidInput(
                 f"`preset` must be one of {tuple(cls.presets)}; received {_with_class(str(name))}"
