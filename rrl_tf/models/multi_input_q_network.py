@@ -108,8 +108,8 @@ class MultiInputQNetwork(BaseModel):
 
         Args:
             preprocessor: `Preprocessor` with `parts`, such as the `preprocessor` of a task.
-            grids: encoder of small grids: `"dense"`, `"convolutional"`, or an architecture of
-                `RelationalQNetwork`.
+            grids: encoder of small grids: `"dense"` (also of images), `"convolutional"`, or an
+                architecture of `RelationalQNetwork`.
             num_rounds, block: arguments of `RelationalQNetwork` that replace those of the
                 architecture.
             **kwargs: other arguments of the network.

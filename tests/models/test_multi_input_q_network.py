@@ -58,6 +58,7 @@ def test_encoders_fit_the_parts():
     }
     assert (found["grid"]["unseen_feature"], found["grid"]["readout_cell"]) == (0, (1, 2))
     assert len(found["camera"]["convolutions"]) == 3 and "convolutions" not in found["speed"]
+    assert encoders_of(whole, "dense")["camera"] == {"encoder": "dense", "hidden_units": (64,)}
 
 
 @pytest.mark.parametrize("grids", ["dense", "convolutional", "zambaldi", "grid"])
