@@ -12,7 +12,7 @@ from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, RelationalMemory
-from rrl_tf.layers.base import dense_on_rows
+from rrl_tf.layers.base import LayerNormalization, dense_on_rows
 from rrl_tf.models.architectures import MEMORY_SEQUENCE_CLASSIFIER
 from rrl_tf.models.base import BaseModel, build_in_turn, make_layer
 
@@ -143,9 +143,7 @@ class _CausalTransformer(keras.layers.Layer):
             CausalTransformerBlock(**block_arguments, dtype=self.dtype_policy, name=f"block_{i}")
             for i in range(1, num_blocks + 1)
         ]
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=1e-5, dtype=self.dtype_policy, name="norm"
-        )
+        self.norm = LayerNormalization(epsilon=1e-5, dtype=self.dtype_policy, name="norm")
         self.supports_masking = True
 
     def build(self, inputs_shape):
