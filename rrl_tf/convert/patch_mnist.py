@@ -46,11 +46,12 @@ def patch_mnist(model: Network, state_dict: Mapping[str, Any]) -> Network:
     """
     check_built(model, [PatchAttentionClassifier, MLPClassifier], "model.build((None, 28, 28, 1))")
     if isinstance(model, PatchAttentionClassifier):
-        blog = PatchAttentionClassifier.from_preset("patch-mnist")
         check_same_network(
             model,
             'PatchAttentionClassifier.from_preset("patch-mnist")',
-            different_arguments(model, blog, ("num_heads",)),
+            different_arguments(
+                model, PatchAttentionClassifier.from_preset("patch-mnist"), ("num_heads",)
+            ),
         )
         names = ("attn.query", "attn.key", "attn.value")
         assignments = torch_query_key_value(model.attention, names)

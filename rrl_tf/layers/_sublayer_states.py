@@ -41,9 +41,8 @@ def restore_sublayers(layer: keras.layers.Layer, states: Mapping[str, Mapping[st
     # Parents come first, because an assignment also changes all sublayers. Assigning an unchanged
     # value would make the kernel of a layer with LoRA trainable.
     for path, state in states.items():
-        is_trainable = state.get("trainable", True)
-        if sublayers[path].trainable != is_trainable:
-            sublayers[path].trainable = is_trainable
+        if sublayers[path].trainable != state.get("trainable", True):
+            sublayers[path].trainable = not sublayers[path].trainable
 
 
 def _state(layer):
