@@ -20,10 +20,10 @@ from rrl_tf.models.base import (
     BaseModel,
     architecture_config,
     build_in_turn,
-    dueling_values,
-    make_hidden,
     make_layer,
+    make_q_head,
     one_hot,
+    q_values,
 )
 from rrl_tf.models.encoders import ENCODERS, encoders_of
 from rrl_tf.models.relational_q_network import with_preprocessor
@@ -167,12 +167,13 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         self.encoder_layer = self._part("encoder", ENCODERS[self.encoder], self.encoder_arguments)
         self.core_layer = self._part("core", CORES[self.core], self.core_arguments)
         self.previous_row = None
-        self.hidden = make_hidden(self, self.hidden_units, self.hidden_activation)
-        self.head = keras.layers.Dense(
-            self.num_actions + (1 if self.dueling else 0),  # the first is the value of the state
-            kernel_initializer=self.head_initializer,
-            dtype=self.dtype_policy.variable_dtype,
-            name="head",
+        self.hidden, self.head = make_q_head(
+            self,
+            self.num_actions,
+            self.hidden_units,
+            dueling,
+            self.hidden_activation,
+            self.head_initializer,
         )
 
     def _part(self, name, kind, arguments):
@@ -381,10 +382,8 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             memory_inputs, memory, first, visible, return_details=return_attention or return_gates
         )
         x = ops.concatenate([vector, outputs], axis=-1)
-        for layer in (*self.hidden, self.head):
-            x = dense_on_rows(layer, x)
-        results = [dueling_values(x) if self.dueling else x]
-        results.append(ops.cast(memories, self.variable_dtype))
+        q = q_values([*self.hidden, self.head], x, self.dueling)
+        results = [q, ops.cast(memories, self.variable_dtype)]
         if return_attention:
             rounds = {name: split_time(score, times) for name, score in attention.items()}
             results.append({**rounds, **scores})

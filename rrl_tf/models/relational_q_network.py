@@ -25,7 +25,7 @@ from rrl_tf.layers import PositionEmbedding, RandomShift
 from rrl_tf.layers.base import dense_on_rows, make_dense, masked_softmax
 from rrl_tf.layers.masks import without_removed
 from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
-from rrl_tf.models.base import build_in_turn, dueling_values, make_hidden, one_hot
+from rrl_tf.models.base import build_in_turn, make_q_head, one_hot, q_values
 from rrl_tf.models.grid_model import GridModel, one_per_convolution
 
 CONV_PADDINGS = ("valid", "same", "top_left")
@@ -428,10 +428,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
         self.output_activation = keras.activations.get(output_activation)
-        self.hidden = make_hidden(self, self.hidden_units)
-        # With a dueling head, the first column is the value of the state.
-        columns = self.num_actions + (1 if self.dueling else 0)
-        self.head = make_dense(self, "head", columns, full_precision=True)
+        self.hidden, self.head = make_q_head(self, self.num_actions, self.hidden_units, dueling)
 
     def build(self, observation_shape: Shape) -> None:
         super().build(observation_shape)
@@ -446,9 +443,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         # Returned attention has the rows of all entities, even if the readout needs only one.
         x, _, attention = super().call(observation, training, return_attention_scores, removed)
-        for layer in [*self.hidden, self.head]:
-            x = layer(x)
-        q = self.output_activation(dueling_values(x) if self.dueling else x)
+        q = self.output_activation(q_values([*self.hidden, self.head], x, self.dueling))
         return (q, attention) if return_attention_scores else q
 
     @classmethod
