@@ -1,10 +1,11 @@
-"""Define functions that check arguments and return them in a standard type."""
+"""Define functions that check arguments and arrays of checkpoints, and return or assign them."""
 
 from __future__ import annotations
 
 import math
 import numbers
 import pathlib
+import re
 import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -225,6 +226,44 @@ def stored_arrays(
         if received != wanted:
             raise InvalidInput(f"{part} state {name!r} must be {wanted}; received {received}")
     return {name: stored[name] for name in expected}
+
+
+def variable_arrays(groups: Mapping[str, Sequence[Any]]) -> dict[str, np.ndarray]:
+    """Return the values of variables; `groups` is a dict name -> Keras variables in fixed order."""
+    return {name: np.asarray(variable) for name, variable in _numbered(groups).items()}
+
+
+def assign_arrays(
+    part: str, groups: Mapping[str, Sequence[Any]], arrays: Mapping[str, Any]
+) -> None:
+    """Set the variables of a `part` to the arrays that `variable_arrays` returned.
+
+    Raises:
+        InvalidInput: if an array is missing, unknown, not finite or of a wrong shape. The message
+            lists up to three problems, and no variable is changed.
+    """
+    variables = _numbered(groups)
+    # Older checkpoints of `fit` have names without leading zeros.
+    arrays = {re.sub(r"\d+$", lambda i: i[0].zfill(3), name): arrays[name] for name in arrays}
+    wrong = [f"missing {name}" for name in variables if name not in arrays]
+    wrong += [f"unknown {name}" for name in arrays if name not in variables]
+    wrong += [
+        f"{name} is {arrays[name].shape}, expected {tuple(variable.shape)}"
+        for name, variable in variables.items()
+        if name in arrays and arrays[name].shape != tuple(variable.shape)
+    ]
+    received = {name: not_finite(array) for name, array in arrays.items()}
+    wrong += [f"{name} contains {x}, expected finite numbers" for name, x in received.items() if x]
+    if wrong:
+        more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise InvalidInput(f"stored variables do not fit {part}: {'; '.join(wrong[:3])}{more}")
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
+
+
+def _numbered(groups):
+    """Return the variables by group and number, because their own paths are not unique."""
+    return {f"{group}/{i:03d}": x for group, values in groups.items() for i, x in enumerate(values)}
 
 
 def reset_option(name: str, options: Mapping[str, Any] | None) -> Any:

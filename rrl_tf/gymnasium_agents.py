@@ -15,7 +15,7 @@ import numpy as np
 from rrl_tf._arguments import positive_int
 from rrl_tf.agents.config import DQNConfig, RecurrentDQNConfig
 from rrl_tf.agents.double_dqn import DoubleDQN
-from rrl_tf.agents.evaluation import make_play, scores
+from rrl_tf.agents.evaluation import evaluate_level, make_play
 from rrl_tf.agents.networks import fitting_network, make_q_network, make_recurrent_q_network
 from rrl_tf.agents.train import LogCallback, export_agent, make_agent, train_double_dqn
 from rrl_tf.envs import gymnasium_task
@@ -153,11 +153,14 @@ class DQN:
     def evaluate(self, episodes: int = 100) -> dict[str, float]:
         """Play evaluation episodes greedily, and with 5 % random actions, and return the metrics.
 
+        With a curriculum, the episodes are of the last level, `env`.
+
         Args:
             episodes: number of episodes; they are the same in every call.
         """
         play = make_play(self.agent, self.task, positive_int("episodes", episodes))
-        return scores(play, 0, 1)
+        levels = len(self.task.levels)
+        return evaluate_level(play, levels - 1, levels)
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the network that plays as a `.keras` file, which `load` reads."""

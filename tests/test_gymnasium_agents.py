@@ -79,6 +79,7 @@ def test_curriculum_begins_with_the_easier_environment(tmp_path):
     levels = [float(row["eval/level"]) for row in rows if row["eval/level"]]
     assert levels[0] == 1 and agent.task.levels[-1].name == "CartPole-v0"
     assert any(row["zero_shot/level"] == "2" for row in rows)
+    assert agent.evaluate(episodes=2)["eval/level"] == 2
 
 
 def test_evaluation_plays_the_given_number_of_episodes(trained):

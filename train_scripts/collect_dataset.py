@@ -36,9 +36,10 @@ class Config:
     env: str = "DoorKey-5x5"
     """`DoorKey-NxN`, or the ID of a Gymnasium environment."""
     policies: tuple[str, ...] = ("random", "agent")
-    """`random`; `agent`, the DoorKey agent, which is trained first; the folder of an export or of
-    one of its versions; or the `.npz` file of a dense policy. A policy must take an observation
-    alone, so Decision Transformers and recurrent policies cannot record."""
+    """`random`; `agent`, the DoorKey agent, which is trained first in
+    `runs/doorkey/recorder-seed<seed>`; the folder of an export or of one of its versions; or the
+    `.npz` file of a dense policy. A policy must take an observation alone, so Decision
+    Transformers and recurrent policies cannot record."""
     explorations: tuple[float, ...] = (0.05, 0.3, 0.6)
     """Skill levels of every policy except `random`: fractions of random actions, or standard
     deviations of the noise."""
@@ -151,8 +152,8 @@ def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
         return name_with_digest(name, [pathlib.Path(name)]), lambda: policy
     folder = pathlib.Path(name)
     if folder.is_dir():
-        graph_and_weights = (*folder.rglob("saved_model.pb"), *sorted(folder.rglob("variables/*")))
-        return name_with_digest(name, graph_and_weights), lambda: rrl_tf.load_policy(name).act
+        graphs, weights = map(sorted, map(folder.rglob, ("saved_model.pb", "variables/*")))
+        return name_with_digest(name, graphs + weights), lambda: rrl_tf.load_policy(name).act
     raise InvalidInput(
         "a policy must be random, agent, the folder of an export, or the .npz file of a dense "
         f"policy; received {name!r}"
@@ -160,12 +161,11 @@ def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
 
 
 def trained_agent(seed: int) -> Policy:
-    """Return the DoorKey agent, trained first if it has no export."""
-    training = dataclasses.replace(train_doorkey.FAST, seed=seed, stop_after_perfect=3)
-    exports = training.path / "export"
-    if not exports.exists():
-        exports = train_doorkey.main(training)[0].folder.export
-    return rrl_tf.load_policy(exports).act
+    """Return the DoorKey agent, trained first unless its run is finished."""
+    config = dataclasses.replace(
+        train_doorkey.FAST, seed=seed, name=f"recorder-seed{seed}", stop_after_perfect=3
+    )
+    return rrl_tf.load_policy(train_doorkey.main(config)[0].folder.export).act
 
 
 if __name__ == "__main__":

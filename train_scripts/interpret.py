@@ -42,6 +42,8 @@ TASKS: dict[str, Callable[..., Any]] = {
     r"DoorKey-(\d+)x\1": lambda size: rrl_tf.envs.doorkey_task((size,)),
     r"BoxWorld-(\d+)x\1": rrl_tf.envs.box_world_task,
     r"MemoryS(\d+)": lambda size: rrl_tf.envs.memory_task((size,)),
+    r"MemoryS(\d+)Random": lambda size: rrl_tf.envs.memory_task((size,), random_length=True),
+    r"ComparisonS(\d+)": lambda size: rrl_tf.envs.comparison_task((size,)),
     r"KeyCorridorS3R(\d)": lambda rows: rrl_tf.envs.key_corridor_task((rows,)),
 }
 """Pattern of a task's name -> function that returns the task; others are Gymnasium's names."""
@@ -65,8 +67,8 @@ class Config:
     out: str = "interpretation"
     """Folder of the figures, the tables and `report.html`."""
     task: str = ""
-    """Task of a `.keras` file: DoorKey-5x5, BoxWorld-8x8, MemoryS17, KeyCorridorS3R3, or a
-    Gymnasium environment."""
+    """Task of a `.keras` file: DoorKey-5x5, BoxWorld-8x8, MemoryS17, MemoryS17Random,
+    ComparisonS14, KeyCorridorS3R3, or a Gymnasium environment."""
     seed: int = 0
     """Seed of the states, the donors and the random orders."""
 

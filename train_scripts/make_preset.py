@@ -100,7 +100,7 @@ class Config:
 
 
 def main(config: Config) -> pathlib.Path:
-    """Package a finished run as a pretrained model."""
+    """Package a finished run without `--export-best` as a pretrained model."""
     import keras
 
     import rrl_tf.models  # noqa: F401 - Keras finds the classes of stored networks
@@ -108,6 +108,11 @@ def main(config: Config) -> pathlib.Path:
 
     run = pathlib.Path(config.run)
     settings, outcome = read(run / "config.json"), read(run / "evaluation.json")
+    if settings.get("export_best"):
+        raise InvalidInput(
+            "`run` must export the weights of its last step; received a run with --export-best, "
+            f"{config.run!r}"
+        )
     checkpoint = max((run / "checkpoints").glob("*/model.keras"))
     model = keras.models.load_model(checkpoint, compile=False)
     version = newest_version(run / "export")

@@ -19,12 +19,14 @@ import numpy as np
 from rrl_tf.errors import InvalidInput
 
 
-def train_seeds(config: Any, seeds: Sequence[int], jobs: int) -> pathlib.Path:
+def train_seeds(config: Any, seeds: Sequence[int], jobs: int) -> pathlib.Path | None:
     """Repeat this process' command for each seed in a child process, and return the figure.
 
+    Without an evaluation or a `train/loss` in every log, there is no figure.
+
     Each seed has its own run folder, so the same command resumes. The output of a child is in a
-    file next to its folder. If this process is interrupted or terminated, the children save a
-    checkpoint and stop.
+    file next to its folder. If this process receives SIGINT, SIGTERM or SIGHUP, the children save
+    a checkpoint and stop.
 
     Args:
         config: configuration of the command.
@@ -38,10 +40,14 @@ def train_seeds(config: Any, seeds: Sequence[int], jobs: int) -> pathlib.Path:
         raise InvalidInput(
             f"`jobs` must be positive and `seeds` distinct; received {jobs} and {tuple(seeds)}"
         )
-    names = [f"{config.name}-seed{seed}" if config.name else "" for seed in seeds]
-    runs = [dataclasses.replace(config, seed=s, name=name) for s, name in zip(seeds, names)]
+    runs = [
+        dataclasses.replace(config, seed=seed, name=config.name and f"{config.name}-seed{seed}")
+        for seed in seeds
+    ]
     children: list[subprocess.Popen] = []
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # `nohup` ignores SIGHUP
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         try:
             list(pool.map(functools.partial(_train, children), runs))
@@ -59,15 +65,20 @@ def _train(children, config):
     parser.add_argument("--seeds", nargs="+")
     parser.add_argument("--jobs")
     _, options = parser.parse_known_args()
-    spec = sys.modules["__main__"].__spec__
-    script = ["-m", spec.name] if spec else sys.argv[:1]
+    script = ["-m", spec.name] if (spec := sys.modules["__main__"].__spec__) else sys.argv[:1]
     options += [f"--seed={config.seed}", f"--name={config.name}"]
     log = config.path.with_name(f"{config.path.name}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     print(f"seed {config.seed}: trains in {config.path}, output in {log}", flush=True)
     with log.open("w") as file:
-        command = [sys.executable, *script, *options]
-        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        # In a session of its own, because a terminal sends SIGINT to the whole process group, and
+        # a second signal stops a run without a checkpoint.
+        child = subprocess.Popen(
+            [sys.executable, *script, *options],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         children.append(child)
         if child.wait():
             lines = log.read_text().replace("\r", "\n").strip().splitlines()
@@ -82,7 +93,12 @@ def _draw(runs, seeds):
     from rrl_tf.training.summary import evaluations
 
     logs = [MetricsLog(run.path, loggers=()).rows for run in runs]
-    metric = evaluations(logs[0])[0] or "train/loss"
+    names = evaluations([row for rows in logs for row in rows])[0], "train/loss"
+    in_all = [name for name in names if all(any(name in row for row in rows) for rows in logs)]
+    if not in_all:
+        print("no figure: not every log has an evaluation or a train/loss")
+        return None
+    metric = in_all[0]
     curves = [np.array([(r["step"], r[metric]) for r in rows if metric in r]).T for rows in logs]
     steps = min((curve[0] for curve in curves), key=lambda each: each[-1])  # the shortest run's
     values = np.array([np.interp(steps, *curve) for curve in curves])

@@ -129,9 +129,10 @@ def is_right(model: keras.Model, shown: data.Pictures) -> np.ndarray:
 
 
 def accuracies(prefix: str, right: np.ndarray, shown: data.Pictures) -> dict[str, float]:
-    """Return the accuracy on relational and on non-relational questions."""
+    """Return the accuracy on all, on relational and on non-relational questions."""
     relational = data.sort_of_clevr.kinds_of(shown.questions) >= len(data.sort_of_clevr.TEXTS) // 2
     return {
+        f"{prefix}/accuracy": float(right.mean()),
         f"{prefix}/relational": float(right[relational].mean()),
         f"{prefix}/non_relational": float(right[~relational].mean()),
     }

@@ -31,7 +31,7 @@ def measure(run):
     task = atari_task(config.env, frames=config.frames)
     act, resets = load_policy(run / "export").act, task.evaluation_resets(-1, GAMES)
     scores = {
-        epsilon: float(evaluate(act, task.make_test_env, resets, float(epsilon)).reward.mean())
+        epsilon: float(evaluate(act, task.make_test_env, resets, float(epsilon)).returns.mean())
         for epsilon in EPSILONS
     }
     return box_world.measure(run) | {"scores": scores}

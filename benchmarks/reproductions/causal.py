@@ -79,7 +79,7 @@ def measure_doorkey(model):
 def ablate_in_play(model, task, episodes=100, kinds=("head", "round", "uniform")):
     """Return change -> mean return and success of greedy play."""
     played = play_ablated(model, task, task.evaluation_resets(at_most=episodes), kinds)
-    return {name: [float(x.reward.mean()), x.summary()["success"]] for name, x in played.items()}
+    return {name: [float(x.returns.mean()), x.summary()["success"]] for name, x in played.items()}
 
 
 def measure_box_world(model):

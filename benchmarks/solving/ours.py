@@ -6,7 +6,7 @@ import keras
 
 from benchmarks.solving.trial import Trial
 from rrl_tf.agents import Curriculum, DQNConfig, make_loop, make_play, make_q_network
-from rrl_tf.agents.evaluation import scores
+from rrl_tf.agents.evaluation import evaluate_level
 from rrl_tf.envs import gymnasium_task
 from train_scripts import train_doorkey, train_recurrent
 
@@ -23,7 +23,7 @@ def main(trial):
         is_last_level = curriculum.level + 1 == curriculum.levels
         # A curriculum needs evaluations for its promotions; these are part of the training.
         if not is_last_level and record.step % config.evaluate_every < config.num_envs:
-            success = scores(play, curriculum.level, curriculum.levels)["eval/success"]
+            success = evaluate_level(play, curriculum.level, curriculum.levels)["eval/success"]
             if curriculum.report(success):
                 loop.collector.reset_options = {"level": curriculum.level}
         trial.report(record.step, make_env, act)

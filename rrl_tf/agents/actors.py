@@ -34,7 +34,7 @@ NICENESS = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class RolloutRequest:
     """A request to an actor to take T steps in its environments.
 
     Attributes:
@@ -88,8 +88,9 @@ class Actor:
         ...     lambda seed: SeededVectorEnv(task.make_env, num_envs=2, seed=seed),
         ...     seed=(0, 1),
         ... )
-        >>> order = Order(8, np.full(2, 0.1, "float32"), reset_options=None, version=0, step=0)
-        >>> actor.play(order, network.get_weights).transitions["reward_t"].shape
+        >>> epsilon = np.full(2, 0.1, "float32")
+        >>> request = RolloutRequest(8, epsilon, reset_options=None, version=0, step=0)
+        >>> actor.play(request, network.get_weights).transitions["reward_t"].shape
         (8, 2)
     """
 
@@ -108,25 +109,25 @@ class Actor:
         self._carry: Any = None
         self._number = 0
 
-    def play(self, order: Order, weights: Callable[[], Sequence[np.ndarray]]) -> Rollout:
-        """Take `order.steps` steps in all environments.
+    def play(self, request: RolloutRequest, weights: Callable[[], Sequence[np.ndarray]]) -> Rollout:
+        """Take `request.steps` steps in all environments.
 
         Args:
-            order: the request.
-            weights: function that returns the network's weights of `order.version`; it is called
+            request: the request.
+            weights: function that returns the network's weights of `request.version`; it is called
                 if the actor has another version.
         """
-        if order.version != self._version:
+        if request.version != self._version:
             self._agent.network.set_weights(weights())
-            self._version = order.version
+            self._version = request.version
         if self._collector is None:
-            self._begin(order.step)
+            self._begin(request.step)
         assert self._collector is not None
-        self._collector.reset_options = order.reset_options
+        self._collector.reset_options = request.reset_options
         with self._collector.running():
-            steps = [self._take_step(order.epsilon) for _ in range(order.steps)]
+            steps = [self._take_step(request.epsilon) for _ in range(request.steps)]
         transitions, episodes = tf.nest.map_structure(lambda *each: np.stack(each), *steps)
-        return Rollout(transitions, episodes, order.version, self._name)
+        return Rollout(transitions, episodes, request.version, self._name)
 
     def _begin(self, step):
         # The step is part of the seed, so a restarted actor does not repeat its episodes.
@@ -158,23 +159,21 @@ class ActorCollector:
         pool: `RayPool` of `count` actors, or another object with its methods.
         count: N, number of actors.
         num_envs: E, number of environments per actor.
-        rollout_length: T, number of steps in every environment per rollout.
 
     Attributes:
         num_envs: N * E, number of environments of all actors.
+        rollout_length: T, number of steps in every environment per rollout.
         reset_options: `options` of `env.reset` for new episodes.
     """
 
     jit_compile = True
+    rollout_length = 16
 
-    def __init__(
-        self, agent: Any, pool: Any, count: int, num_envs: int, rollout_length: int = 16
-    ) -> None:
+    def __init__(self, agent: Any, pool: Any, count: int, num_envs: int) -> None:
         self.agent = agent
         self.pool = pool
         self.count = positive_int("count", count)
         self.num_envs = self.count * positive_int("num_envs", num_envs)
-        self.rollout_length = positive_int("rollout_length", rollout_length)
         self.reset_options: dict[str, Any] | None = None
         self.restarts = 0
         self._actors: dict[int, str] = {}
@@ -203,7 +202,7 @@ class ActorCollector:
         """Return the carry for `step`, and the number of steps that it contains.
 
         If all steps of the current rollouts are used, wait for the next rollout of every actor and
-        send new orders.
+        send new requests.
 
         Args:
             carry: as returned by `step`, or `None` at the start.
@@ -234,7 +233,7 @@ class ActorCollector:
         return [
             self.pool.submit(
                 index,
-                Order(self.rollout_length, each, self.reset_options, updates, self._steps),
+                RolloutRequest(self.rollout_length, each, self.reset_options, updates, self._steps),
             )
             for index, each in enumerate(epsilons)
         ]
@@ -360,17 +359,17 @@ class RayPool:
             self._connected = False
 
     def publish(self, weights: Sequence[np.ndarray]) -> None:
-        """Store the weights that actors use for all orders from now on."""
+        """Store the weights that actors use for all requests from now on."""
         self._weights = self._ray.put(weights)
 
-    def submit(self, index: int, order: Order) -> concurrent.futures.Future[Rollout]:
-        """Send an order to an actor and return a future of its rollout.
+    def submit(self, index: int, request: RolloutRequest) -> concurrent.futures.Future[Rollout]:
+        """Send a request to an actor and return a future of its rollout.
 
         The future raises the exception that the actor's environment or network raised, or
         `ConnectionError` if the actor cannot start or was restarted too often.
         """
         # Inside a list, Ray passes a reference: the actor only fetches weights that it needs.
-        self._pending[index] = self._actors[index].play.remote(order, [self._weights])
+        self._pending[index] = self._actors[index].play.remote(request, [self._weights])
         result: concurrent.futures.Future[Rollout] = concurrent.futures.Future()
         sent = self._pending[index].future()
         sent.add_done_callback(functools.partial(self._pass_on, result))
@@ -426,8 +425,8 @@ def _process_class():
             self.actor = Actor(*ray.cloudpickle.loads(parts), seed)
             os.nice(niceness)  # last, so that the start has normal priority
 
-        def play(self, order, weights):
-            return self.actor.play(order, lambda: self.fetch(weights[0]))
+        def play(self, request, weights):
+            return self.actor.play(request, lambda: self.fetch(weights[0]))
 
     return ActorProcess
 

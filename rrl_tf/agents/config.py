@@ -111,6 +111,9 @@ class AgentConfig(RunConfig):
     """Fraction by which a target update moves the target network towards the online network. 1
     copies the online network. With a smaller value, the target network is a moving average, and is
     the network that is evaluated and exported."""
+    jit_compile: bool = dataclasses.field(default=True, metadata=MUTABLE)
+    """Compile acting, the replay buffer and gradient steps with XLA. The gradient steps of a
+    recurrent network are never compiled, because XLA needs minutes for them."""
 
     steps: int = dataclasses.field(default=25_000, metadata=MUTABLE)
     """Number of environment steps to train for. Repeat the command with a larger number to continue
@@ -209,8 +212,6 @@ class DoubleDQNConfig(AgentConfig):
     select_at_t: bool = False
     """Select the bootstrap action from the Q values at t instead of t + n. This reproduces an error
     in the book's code."""
-    jit_compile: bool = True
-    """Compile acting and gradient steps with XLA."""
     positive_copies: int = 1
     """Factor by which the replay buffer samples transitions with a positive return more often."""
     ignore_time_limit: bool = False

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import not_finite, one_of, positive_int
+from rrl_tf._arguments import assign_arrays, one_of, positive_int, variable_arrays
 from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
@@ -245,44 +245,17 @@ class DoubleDQN:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Return the weights, target weights and optimizer variables as a dict name → array."""
-        return {name: np.asarray(variable.numpy()) for name, variable in self._variables().items()}
+        return variable_arrays(self._variables())
 
     def set_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore a state from `get_state`.
-
-        Raises:
-            InvalidInput: if an array is missing, unknown, not finite or of a wrong shape. The
-                message lists up to three problems, and the agent is not changed.
-        """
-        variables = self._variables()
-        wrong = [f"missing {name}" for name in variables if name not in arrays]
-        wrong += [f"unknown {name}" for name in arrays if name not in variables]
-        wrong += [
-            f"{name} is {arrays[name].shape}, expected {tuple(variable.shape)}"
-            for name, variable in variables.items()
-            if name in arrays and arrays[name].shape != tuple(variable.shape)
-        ]
-        wrong += [
-            f"{name} contains {received}, expected finite numbers"
-            for name, array in arrays.items()
-            if (received := not_finite(array)) is not None
-        ]
-        if wrong:
-            more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            raise InvalidInput(f"agent state does not fit this agent: {'; '.join(wrong[:3])}{more}")
-        for name, variable in variables.items():
-            variable.assign(arrays[name])
+        """Restore a state from `get_state`; raise `InvalidInput` if the arrays do not fit."""
+        assign_arrays("the agent", self._variables(), arrays)
 
     def _variables(self):
-        groups = {
+        return {
             "online": self.network.variables,
             "target": self.target.variables,
             "optimizer": self.optimizer.variables,
-        }
-        return {
-            f"{group}/{position:03d}": variable
-            for group, variables in groups.items()
-            for position, variable in enumerate(variables)
         }
 
 

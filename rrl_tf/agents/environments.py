@@ -19,25 +19,28 @@ from rrl_tf._arguments import (
     stored_arrays,
 )
 from rrl_tf.agents import random
+from rrl_tf.envs.checks import require_equal_spaces
 from rrl_tf.envs.graph import GraphEnv, choose
 from rrl_tf.envs.task import Task
 from rrl_tf.envs.vector import SeededVectorEnv
-from rrl_tf.errors import InvalidInput
+
+CURRENT_FRACTION = 0.7
+"""Probability that a new episode has the current level of the curriculum."""
+PROMOTE_AT = 0.9
+"""Minimum success rate in an evaluation to advance to the next level of the curriculum."""
 
 
 class CurriculumEnv(gymnasium.Wrapper):
     """Combines environments of increasing difficulty; each reset selects one of these levels.
 
-    With probability `current_fraction` an episode has the level `options["level"]`. Otherwise it
+    With probability `CURRENT_FRACTION` an episode has the level `options["level"]`. Otherwise it
     has a random easier level, so that the agent does not forget the easier levels.
 
     Args:
         envs: list of environments with equal observation and action spaces, the easiest first.
-        current_fraction: probability in [0, 1] of the current level.
 
     Raises:
-        InvalidInput: if there is no environment, their spaces differ, or the fraction is out of
-            range.
+        InvalidInput: if there is no environment, or their spaces differ.
 
     Example:
         >>> from rrl_tf.envs import make_doorkey
@@ -49,21 +52,10 @@ class CurriculumEnv(gymnasium.Wrapper):
     Source: Bengio et al., "Curriculum learning" (2009).
     """
 
-    def __init__(self, envs: Sequence[gymnasium.Env], current_fraction: float = 0.7) -> None:
-        if not envs:
-            raise InvalidInput("`envs` must contain at least one environment; received none")
-        for env in envs:
-            for kind in ("observation", "action"):
-                space, first = (getattr(each, f"{kind}_space") for each in (env, envs[0]))
-                if space != first:
-                    raise InvalidInput(
-                        f"`envs` must have equal {kind} spaces; received {first.shape or first} "
-                        f"and {space.shape or space}"
-                    )
-        number_from("current_fraction", current_fraction, 0, 1)
+    def __init__(self, envs: Sequence[gymnasium.Env]) -> None:
+        require_equal_spaces("`envs`", envs)
         super().__init__(envs[0])
         self.envs = tuple(envs)
-        self.current_fraction = current_fraction
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -76,7 +68,7 @@ class CurriculumEnv(gymnasium.Wrapper):
         level = level_of(options, len(self.envs))
         # A separate generator, so that selecting a level does not change the environment's draws.
         rng = np.random.default_rng(None if seed is None else (seed, 1))
-        if level > 0 and rng.random() >= self.current_fraction:
+        if level > 0 and rng.random() >= CURRENT_FRACTION:
             level = int(rng.integers(level))
         self.env = self.envs[level]
         return self.env.reset(seed=seed)
@@ -114,11 +106,12 @@ def training_env(
 class GraphEnvs:
     """E environments with a curriculum that run in the TensorFlow graph, like `CurriculumEnv`.
 
+    A new episode has the level `reset_options["level"]` with probability `CURRENT_FRACTION`, and
+    otherwise a random easier level.
+
     Args:
         levels: `GraphEnv`s with equal observation and action spaces, the easiest first.
         num_envs: E, number of parallel environments.
-        current_fraction: probability in [0, 1] that a new episode has the level
-            `reset_options["level"]`; otherwise it has a random easier level.
 
     Attributes:
         reset_options: `{"level": number}`, or `None` for the first level.
@@ -137,18 +130,10 @@ class GraphEnvs:
 
     jit_compile = True
 
-    def __init__(
-        self, levels: Sequence[GraphEnv], num_envs: int, current_fraction: float = 0.7
-    ) -> None:
-        spaces = {(repr(level.observation_space), repr(level.action_space)) for level in levels}
-        if len(spaces) != 1:
-            raise InvalidInput(
-                "`levels` must be one or more environments with equal spaces; received "
-                f"{sorted(spaces)}."
-            )
+    def __init__(self, levels: Sequence[GraphEnv], num_envs: int) -> None:
+        require_equal_spaces("`levels`", levels)
         self.levels = tuple(levels)
         self.num_envs = positive_int("num_envs", num_envs)
-        self.current_fraction = number_from("current_fraction", current_fraction, 0, 1)
         self.reset_options: dict[str, Any] | None = None
 
     def initial_state(self, seed: Any, level: Any) -> Any:
@@ -156,7 +141,7 @@ class GraphEnvs:
         seeds = random.split(seed, len(self.levels) + 2)
         shape = (self.num_envs,)
         easier = random.uniform(shape, seeds[-1]) * tf.cast(level, tf.float32)
-        is_current = random.uniform(shape, seeds[-2]) < self.current_fraction
+        is_current = random.uniform(shape, seeds[-2]) < CURRENT_FRACTION
         chosen = tf.where(is_current, level, tf.cast(easier, tf.int32))
         state = self.levels[0].initial_state(self.num_envs, seeds[0])
         for number, (each, own) in enumerate(zip(self.levels, seeds)):
@@ -340,10 +325,9 @@ class Curriculum:
 
     Args:
         levels: number of levels.
-        promote_at: minimum success rate in an evaluation, in [0, 1], to advance.
 
     Raises:
-        InvalidInput: if a number is out of range.
+        InvalidInput: if `levels` is not positive.
 
     Example:
         >>> curriculum = Curriculum(levels=2)
@@ -351,14 +335,13 @@ class Curriculum:
         (True, 1)
     """
 
-    def __init__(self, levels: int, promote_at: float = 0.9) -> None:
+    def __init__(self, levels: int) -> None:
         self.levels = positive_int("levels", levels)
-        self.promote_at = number_from("promote_at", promote_at, 0, 1)
         self.level = 0
 
     def report(self, success: float) -> bool:
         """Take the success rate on the current level; return whether this advances the level."""
-        promoted = success >= self.promote_at and self.level + 1 < self.levels
+        promoted = success >= PROMOTE_AT and self.level + 1 < self.levels
         self.level += promoted
         return promoted
 

@@ -34,7 +34,7 @@ class Evaluation:
         success: `(M,)` bool, whether the episode reached its goal; `None` if the environment does
             not report success.
         length: `(M,)` int, number of environment steps.
-        reward: `(M,)` float, undiscounted returns.
+        returns: `(M,)` float, undiscounted returns.
         loop: `(M,)` bool, whether a greedy policy returned to an earlier state. Since policy and
             environment are deterministic, it would repeat its actions until the time limit, so the
             episode is stopped. `None` if the environment has no `state_key`, or if the policy is
@@ -43,7 +43,7 @@ class Evaluation:
 
     success: np.ndarray | None
     length: np.ndarray
-    reward: np.ndarray
+    returns: np.ndarray
     loop: np.ndarray | None
 
     def summary(self) -> dict[str, float]:
@@ -52,7 +52,7 @@ class Evaluation:
         `success` and `loops` are left out if they are unknown. If an episode succeeded, the dict
         also contains `solved_length`, the mean length of the successful episodes.
         """
-        means = {"return": self.reward.mean(), "episode_length": self.length.mean()}
+        means = {"return": self.returns.mean(), "episode_length": self.length.mean()}
         if self.success is not None:
             means["success"] = self.success.mean()
             if self.success.any():
@@ -109,7 +109,7 @@ def evaluate(
     return Evaluation(
         success=_where_known([episode.success for episode in episodes]),
         length=np.array([episode.length for episode in episodes]),
-        reward=np.array([episode.reward for episode in episodes]),
+        returns=np.array([episode.returned for episode in episodes]),
         loop=None if recurrent else _where_known([episode.loop for episode in episodes]),
     )
 
@@ -159,7 +159,7 @@ class _Episode:
             self.packing = env.packing
         self.env = CheckedEnv(env)
         self.observation, _ = self.env.reset(**reset)
-        self.length, self.reward, self.last_reward = 0, 0.0, 0.0
+        self.length, self.returned, self.last_reward = 0, 0.0, 0.0
         self.over = False
         self.success = None
         self._key = env.get_wrapper_attr("state_key") if env.has_wrapper_attr("state_key") else None
@@ -170,7 +170,7 @@ class _Episode:
         self.observation, reward, terminated, truncated, info = self.env.step(action)
         self.length += 1
         self.last_reward = reward
-        self.reward += reward
+        self.returned += reward
         self.over = terminated or truncated
         if self.over:
             self.success = info.get("success")
@@ -227,9 +227,9 @@ class GraphEvaluation:
             seed: seed of the random actions.
         """
         outcome = self._play(tf.constant(epsilon), tf.constant((seed, 0), tf.int64))
-        success, length, reward, loop = (each.numpy() for each in outcome)
+        success, length, returned, loop = (each.numpy() for each in outcome)
         return Evaluation(
-            success, length, reward.astype(np.float64), None if self.recurrent else loop
+            success, length, returned.astype(np.float64), None if self.recurrent else loop
         )
 
     def _to_the_end(self, epsilon, seed):
@@ -237,7 +237,7 @@ class GraphEvaluation:
         observation, key = self.env.observe(env_state), self.env.state_key(env_state)
         no = tf.zeros((self._count,), tf.bool)
         over, success, loop = no, no, no
-        length, reward = tf.zeros((self._count,), tf.int32), tf.zeros((self._count,))
+        length, returned = tf.zeros((self._count,), tf.int32), tf.zeros((self._count,))
         # Row t contains the state keys after t steps. The fill value -1 is not a valid key.
         visited = tf.fill((self._limit + 1, self._count), tf.constant(-1, tf.int64))
         state = self.agent.initial_state(self._count, self.agent.policy)
@@ -251,15 +251,15 @@ class GraphEvaluation:
             )
             state = self.agent.next_state(memory, action, reward_t, over)
             length += tf.cast(~over, tf.int32)
-            reward += tf.where(over, 0.0, reward_t)
+            returned += tf.where(over, 0.0, reward_t)
             success |= self.env.succeeded(reward_t, terminated) & ~over
             ended = over | terminated | truncated
             over = ended
             if not self.recurrent:
-                returned = tf.reduce_any(visited[:steps] == key, axis=0) & (epsilon == 0) & ~ended
-                loop |= returned
-                over |= returned
-        return success, length, reward, loop
+                repeats = tf.reduce_any(visited[:steps] == key, axis=0) & (epsilon == 0) & ~ended
+                loop |= repeats
+                over |= repeats
+        return success, length, returned, loop
 
     @tf.autograph.experimental.do_not_convert
     def _act(self, observation, state, over, epsilon, seed, steps):
@@ -289,7 +289,8 @@ def make_play(agent: Any, task: Task, episodes: int, in_graph: bool = False) -> 
         agent: `DoubleDQN` or `RecurrentDoubleDQN`.
         task: task to evaluate on.
         episodes: maximum number of evaluation episodes per level.
-        in_graph: use the task's environments in the TensorFlow graph, which are faster.
+        in_graph: use the task's environments in the TensorFlow graph, which are faster. The
+            evaluation environments need the attribute `start`; see `Task`.
     """
 
     def resets(level):
@@ -311,12 +312,13 @@ def make_play(agent: Any, task: Task, episodes: int, in_graph: bool = False) -> 
         for reset in resets(level):
             env.reset(**reset)
             starts.append(env.get_wrapper_attr("start"))
-        return GraphEvaluation(agent, task.levels[level].make_test_graph(), starts)
+        make = task.levels[level].make_test_graph or task.levels[level].make_graph
+        return GraphEvaluation(agent, make(), starts)
 
     return lambda level, epsilon: graph(level)(epsilon)
 
 
-def scores(play: Play, level: int, levels: int) -> dict[str, float]:
+def evaluate_level(play: Play, level: int, levels: int) -> dict[str, float]:
     """Evaluate a level greedily and with random actions, and return the metrics.
 
     Args:
@@ -347,8 +349,8 @@ def zero_shot_scores(play: Play, level: int, levels: int) -> dict[str, float]:
         level: number of the level that training is about to begin, from 0.
         levels: number of levels of the task.
     """
-    last = scores(play, levels - 1, levels)
-    current = last if level == levels - 1 else scores(play, level, levels)
+    last = evaluate_level(play, levels - 1, levels)
+    current = last if level == levels - 1 else evaluate_level(play, level, levels)
     kept = ("success", f"success_epsilon_{NOISE}", "level")
     return {
         **{f"zero_shot/{name}": current[f"eval/{name}"] for name in kept},

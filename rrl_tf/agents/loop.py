@@ -35,19 +35,21 @@ class Record:
     Attributes:
         step: number of environment steps so far, over all environments.
         updates: number of gradient steps so far.
+        new_updates: number of gradient steps since the previous record.
         epsilon: probability of a random action in the last step, averaged over the environments.
         episodes: episodes that ended, a list of dicts with `return`, `length` and, if the
             environment reports it, `success`.
-        metrics: dict of floats, means over the gradient steps; empty if there were none.
+        sums: dict of floats, metrics summed over the new gradient steps; empty if there are none.
         seconds: wall-clock seconds since the previous record.
         gauges: dict of floats, further values logged under `time/`.
     """
 
     step: int
     updates: int
+    new_updates: int
     epsilon: float
     episodes: list
-    metrics: dict
+    sums: dict
     seconds: float
     gauges: dict = dataclasses.field(default_factory=dict)
 
@@ -218,8 +220,8 @@ class Loop:
             `(E,)`.
         updates_per_step: gradient steps per environment step; 0.25 is one every four steps.
         batch_size: transitions or sequences per gradient step.
-        learning_starts: training starts when the replay buffer can sample more than this many
-            transitions.
+        learning_starts: training starts when the replay buffer has more than this many complete
+            rows; see `ReplayBuffer.complete_rows`.
         seed: seed for sampling from the replay buffer.
         pauses: intervals in environment steps. `run` pauses at every multiple of each interval.
 
@@ -259,7 +261,7 @@ class Loop:
     ) -> None:
         self.updates_per_step = number_from("updates_per_step", updates_per_step, 0)
         # With a larger value, training would never start.
-        most = replay.drawable(replay.steps) - 1
+        most = replay.complete_rows(replay.steps) - 1
         self.learning_starts = number_from("learning_starts", learning_starts, 0, most)
         if replay.num_envs != collector.num_envs:
             raise InvalidInput(
@@ -321,16 +323,17 @@ class Loop:
         return Record(
             self._step,
             self._updates,
+            sum(updates),
             float(np.mean(epsilons[-1])),
             _finished(episodes.numpy()),
-            {name: float(value) / sum(updates) for name, value in sums.items() if any(updates)},
+            {name: float(value) for name, value in sums.items() if any(updates)},
             time.perf_counter() - began,
             self.collector.gauges(self._updates),
         )
 
     def _due(self, added):
         """Return how many gradient steps follow once `added` steps per environment are stored."""
-        if self.replay.drawable(added) <= self.learning_starts:
+        if self.replay.complete_rows(added) <= self.learning_starts:
             return 0
         self._updates_owed += self.updates_per_step * self.collector.num_envs
         due = int(self._updates_owed)
@@ -428,8 +431,8 @@ class RolloutStatistics:
     """Averages the records of a training loop for the log.
 
     Returns, lengths and successes are averaged over the last `window` episodes. Losses and times
-    are averaged since the last call of `averages`. CPU minutes include earlier processes of a
-    resumed run.
+    are averaged since the last call of `averages`; every gradient step has the same weight. CPU
+    minutes include earlier processes of a resumed run.
 
     Args:
         window: number of episodes to average.
@@ -437,8 +440,8 @@ class RolloutStatistics:
     Example:
         >>> statistics = RolloutStatistics()
         >>> episodes = [{"return": 1.0, "success": 1.0}, {"return": 0.0, "success": 0.0}]
-        >>> record = {"step": 16, "updates": 4, "epsilon": 0.1, "episodes": episodes}
-        >>> statistics.add(Record(**record, metrics={"loss": 0.25}, seconds=0.3))
+        >>> record = {"step": 16, "updates": 4, "new_updates": 4, "epsilon": 0.1, "seconds": 0.3}
+        >>> statistics.add(Record(**record, episodes=episodes, sums={"loss": 1.0}))
         >>> averages = statistics.averages()
         >>> averages["rollout/success"], averages["train/loss"]
         (0.5, 0.25)
@@ -446,12 +449,13 @@ class RolloutStatistics:
 
     def __init__(self, window: int = 100) -> None:
         self._episodes: collections.deque[dict[str, float]] = collections.deque(maxlen=window)
-        self._latest = Record(0, 0, float("nan"), [], {}, 0.0)
+        self._latest = Record(0, 0, 0, float("nan"), [], {}, 0.0)
         self._earlier_minutes = 0.0
         self._clear()
 
     def _clear(self):
-        self._metrics = collections.defaultdict(list)
+        self._sums: dict[str, float] = collections.defaultdict(float)
+        self._new_updates = 0
         self._seconds = 0.0
         self._first_step = self._latest.step
 
@@ -462,8 +466,9 @@ class RolloutStatistics:
             InvalidInput: if a number of an episode is not finite; nothing is added.
         """
         self._add_episodes(record.episodes)
-        for name, value in record.metrics.items():
-            self._metrics[name].append(value)
+        for name, value in record.sums.items():
+            self._sums[name] += value
+        self._new_updates += record.new_updates
         self._seconds += record.seconds
         self._latest = record
 
@@ -477,7 +482,7 @@ class RolloutStatistics:
         """Return metrics under `rollout/`, `train/` and `time/`; clear sums for the next call."""
         averages = {
             **self._episode_means(),
-            **{f"train/{name}": float(np.mean(values)) for name, values in self._metrics.items()},
+            **{f"train/{name}": value / self._new_updates for name, value in self._sums.items()},
             "train/epsilon": self._latest.epsilon,
             "train/updates": self._latest.updates,
             "time/steps_per_second": (self._latest.step - self._first_step)
@@ -515,7 +520,7 @@ class RolloutStatistics:
         self._add_episodes(
             [{name: float(x) for name, x in episode.items()} for episode in state["episodes"]]
         )
-        self._latest = Record(int(state["step"]), 0, float("nan"), [], {}, 0.0)
+        self._latest = Record(int(state["step"]), 0, 0, float("nan"), [], {}, 0.0)
         self._first_step = self._latest.step
         # Leave out the CPU time that this process used before it resumed the run.
         self._earlier_minutes = float(state["cpu_minutes"]) - time.process_time() / 60

@@ -15,6 +15,9 @@ from rrl_tf.agents import random
 from rrl_tf.envs.checks import ArrayCheck
 from rrl_tf.errors import InvalidInput
 
+IMPORTANCE_EXPONENT = 0.4
+"""β, the exponent of the importance weights."""
+
 _BELOW_ONE = 1 - 1e-6  # a sum times this factor stays below the sum after rounding
 _SMALLEST = np.finfo("float32").tiny  # XLA rounds smaller numbers to 0
 
@@ -33,7 +36,7 @@ class ReplayBuffer:
     plus a thousandth of the largest error of its batch if that is less. A new transition has the
     largest priority so far, which is at least 1. If rewards are much smaller than 1, new
     transitions are therefore sampled first. Importance weights are `P(i)^-β`, divided by the
-    largest weight in the batch.
+    largest weight in the batch, where β is `IMPORTANCE_EXPONENT`.
 
     Args:
         capacity: number of stored steps over all environments; T = `capacity // num_envs`.
@@ -43,7 +46,6 @@ class ReplayBuffer:
         n_step: n, number of rewards summed before bootstrapping.
         discount: discount factor in [0, 1].
         priority_exponent: α; 0 samples uniformly. Sampling is with replacement.
-        importance_exponent: β in [0, 1].
         positive_copies: factor by which transitions with a positive return are sampled more often.
         use_return_lower_bound: compute `return_lower_bound` when an episode terminates. In a
             deterministic environment, the observed return is a lower bound of the optimal value
@@ -79,7 +81,6 @@ class ReplayBuffer:
         n_step: int = 1,
         discount: float = 0.99,
         priority_exponent: float = 0.0,
-        importance_exponent: float = 0.4,
         positive_copies: int = 1,
         use_return_lower_bound: bool = False,
         frames: int = 1,
@@ -98,7 +99,6 @@ class ReplayBuffer:
             )
         self.discount = number_from("discount", discount, 0, 1)
         self.priority_exponent = number_from("priority_exponent", priority_exponent, 0)
-        self.importance_exponent = number_from("importance_exponent", importance_exponent, 0, 1)
         self.positive_copies = positive_int("positive_copies", positive_copies)
         self.use_return_lower_bound = use_return_lower_bound
         self.period = 1  # steps between the starts of successive transitions or sequences
@@ -124,10 +124,17 @@ class ReplayBuffer:
         return self.frames - 1
 
     def __len__(self) -> int:
-        return self.drawable(int(self._added))
+        """Return the number of complete rows; see `complete_rows`."""
+        return self.complete_rows(int(self._added))
 
-    def drawable(self, added: int) -> int:
-        """Return how many transitions can be sampled after `added` steps of each environment."""
+    def complete_rows(self, added: int) -> int:
+        """Return the number of rows whose following n - 1 steps are stored.
+
+        A row is a step of one environment. If `period` is 1, all complete rows can be sampled.
+
+        Args:
+            added: number of steps of each environment that have been added.
+        """
         # In a full buffer, older frames of the oldest observations are already overwritten.
         kept = min(added, self.steps - self._history)
         return max(0, kept - self.n_step + 1) * self.num_envs
@@ -273,7 +280,7 @@ class ReplayBuffer:
         begins = self._added + 1 - self.n_step
         may_begin = (begins >= 0) & (begins % self.period == 0)
         self._write(complete, {"weight": tf.where(may_begin, weight, 0.0)})
-        if self._history:  # the next step overwrites frames of these observations
+        if self._history:  # this step has overwritten the oldest frame of these observations
             self._write(self._block(-self._history), {"weight": tf.zeros((self.num_envs,))})
         if self.use_return_lower_bound:
             self._set_lower_bounds(terminated)
@@ -393,7 +400,7 @@ class ReplayBuffer:
         if self.priority_exponent == 0:
             return index, tf.ones((batch_size,))
         probability = tf.maximum(self._read("weight", index) / total, _SMALLEST)
-        weight_t = probability**-self.importance_exponent
+        weight_t = probability**-IMPORTANCE_EXPONENT
         return index, weight_t / tf.reduce_max(weight_t)
 
     def _n_steps(self, index):
@@ -480,7 +487,7 @@ class SequenceReplayBuffer(ReplayBuffer):
         length: L, number of steps in a sequence.
         period: number of steps between the starts of successive sequences.
         memory_size: M, size of the memory of one environment.
-        **options: other arguments of `ReplayBuffer`: `num_envs`, `discount`, the exponents,
+        **options: other arguments of `ReplayBuffer`: `num_envs`, `discount`, `priority_exponent`,
             `use_return_lower_bound`, `frames` and `jit_compile`.
 
     Raises:

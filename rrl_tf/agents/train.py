@@ -25,11 +25,11 @@ from rrl_tf.agents.environments import (
 )
 from rrl_tf.agents.evaluation import (
     Play,
+    evaluate_level,
     first_perfect_step,
     format_summary,
     is_solved,
     make_play,
-    scores,
     zero_shot_scores,
 )
 from rrl_tf.agents.loop import Collector, Loop, RolloutStatistics
@@ -177,6 +177,7 @@ def make_agent(
         "loss": config.loss,
         "target_period": config.target_period,
         "target_rate": config.target_rate,
+        "jit_compile": config.jit_compile,
         "spread": replicas.spread if replicas and replicas.count > 1 else None,
     }
     if isinstance(config, RecurrentDoubleDQNConfig):
@@ -184,8 +185,7 @@ def make_agent(
         options |= {name: getattr(config, name) for name in names}
         return RecurrentDoubleDQN(network, task.preprocessor, **options)
     assert isinstance(config, DoubleDQNConfig)
-    options |= {"select_at_t": config.select_at_t, "jit_compile": config.jit_compile}
-    return DoubleDQN(network, task.preprocessor, **options)
+    return DoubleDQN(network, task.preprocessor, select_at_t=config.select_at_t, **options)
 
 
 def _check_network(task, network, recurrent):
@@ -236,7 +236,7 @@ def _make_collector(task, agent, config, replicas):
             "loop='graph' needs a task whose levels have `make_graph`, such as Box-World or "
             f"DoorKey with one frame; received task {task.name!r}. Use `--loop python`."
         )
-    graphs = [make(**options) if not options["reset_on_truncation"] else make() for make in makers]
+    graphs = [make(**options) for make in makers]
     return Collector(agent, GraphEnvs(graphs, config.num_envs), config.seed)
 
 
@@ -248,6 +248,7 @@ def _make_replay(task, agent, config):
         "priority_exponent": config.priority_exponent,
         "use_return_lower_bound": config.use_return_lower_bound,
         "frames": task.frames,
+        "jit_compile": config.jit_compile,
     }
     if isinstance(config, RecurrentDoubleDQNConfig):
         return SequenceReplayBuffer(
@@ -261,7 +262,6 @@ def _make_replay(task, agent, config):
         *(config.replay_capacity, space.shape, space.dtype),
         n_step=config.n_step,
         positive_copies=config.positive_copies,
-        jit_compile=config.jit_compile,
         **common,
     )
 
@@ -296,8 +296,8 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation, callbac
             translate_xla_errors(),
             GracefulShutdown(replicas.any) as shutdown,
         ):
-            _learn(run, loop, play, curriculum, statistics, config, shutdown, draw, callbacks)
-        run.by_chief(_finish, run, loop.agent, play, task, config, draw, extra_evaluation)
+            _learn(run, loop, play, curriculum, statistics, shutdown, draw, callbacks)
+        run.by_chief(_finish, run, loop.agent, play, task, draw, extra_evaluation)
     return run, loop.agent
 
 
@@ -358,8 +358,9 @@ def _restore(loop, curriculum, statistics, step, state):
         )
 
 
-def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw, callbacks):
+def _learn(run, loop, play, curriculum, statistics, shutdown, draw, callbacks):
     """Train until the run ends or is interrupted, and save checkpoints."""
+    config = run.config
 
     def save():
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
@@ -411,7 +412,7 @@ def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw, call
 
 def _evaluate(loop, play, curriculum):
     """Evaluate the current level, and move to the next one when it is mastered."""
-    metrics = scores(play, curriculum.level, curriculum.levels)
+    metrics = evaluate_level(play, curriculum.level, curriculum.levels)
     if curriculum.report(metrics.get("eval/success", 0.0)):
         loop.collector.reset_options = {"level": curriculum.level}
         metrics |= zero_shot_scores(play, curriculum.level, curriculum.levels)
@@ -431,14 +432,13 @@ def _finish(
     agent: DoubleDQN,
     play: Play,
     task: Task,
-    config: AgentConfig,
     draw: Callable[[], list[pathlib.Path]],
     extra_evaluation: ExtraEvaluation | None,
 ) -> None:
     """Evaluate, draw and export the trained agent."""
     levels = len(task.levels)
-    summary: dict[str, Any] = scores(play, levels - 1, levels)
-    episodes = len(task.evaluation_resets(-1, config.evaluation_episodes))
+    summary: dict[str, Any] = evaluate_level(play, levels - 1, levels)
+    episodes = len(task.evaluation_resets(-1, run.config.evaluation_episodes))
     report = format_summary(summary, episodes, levels)
     if "eval/success" in summary:
         summary["first_perfect"] = first_perfect_step(run.log.rows, levels)

@@ -46,6 +46,8 @@ for _size in (5, 6, 8, 16):
 for _size in (7, 9, 11, 13, 15, 17):
     _register(f"MemoryS{_size}", "memory:make_memory", size=_size)
     _register(f"MemoryS{_size}Random", "memory:make_memory", size=_size, random_length=True)
+for _size in range(6, 15):
+    _register(f"ComparisonS{_size}", "comparison:make_comparison", size=_size)
 for _size, _rows in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3)):  # as in MiniGrid
     _register(
         f"KeyCorridorS{_size}R{_rows}",

@@ -239,6 +239,31 @@ class CheckedEnv(gymnasium.Wrapper):
         return f"{name_of(self.env)} in step {self._steps}"
 
 
-def name_of(env: gymnasium.Env) -> str:
-    """Return the id of an environment, or the name of its class if it is not registered."""
-    return env.spec.id if env.spec else type(env.unwrapped).__name__
+def name_of(env: Any) -> str:
+    """Return the id of an environment, or the name of its class if it is not registered.
+
+    Args:
+        env: Gymnasium environment, or a `GraphEnv`.
+    """
+    spec = getattr(env, "spec", None)
+    return spec.id if spec else type(getattr(env, "unwrapped", env)).__name__
+
+
+def require_equal_spaces(subject: str, envs: Sequence[Any]) -> None:
+    """Raise `InvalidInput` if there is no environment, or their spaces or bounds differ.
+
+    Args:
+        subject: what contains the environments, for the error message.
+        envs: Gymnasium environments, or `GraphEnv`s.
+    """
+    spaces = [(env.observation_space, env.action_space) for env in envs]
+    if not spaces or any(each != spaces[0] for each in spaces):
+        # The bounds of a grid fill a page.
+        found = (
+            f"{name_of(env)}: {observation.shape or observation}, {action}"
+            for env, (observation, action) in zip(envs, spaces)
+        )
+        raise InvalidInput(
+            f"{subject} must contain one or more environments with equal spaces and bounds; "
+            f"received {'; '.join(dict.fromkeys(found)) or 'none'}"
+        )

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rrl_tf.envs.checks import REWARD, TERMINATED, TRUNCATED, name_of
+from rrl_tf.envs.checks import REWARD, TERMINATED, TRUNCATED, name_of, require_equal_spaces
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:  # `graph` loads TensorFlow
@@ -38,10 +38,10 @@ class Level:
         resets: keyword arguments of `reset`, one mapping per evaluation episode, such as
             `{"options": {"start": start}}`. `None` evaluates the seeds 0, 1, 2, ...; training uses
             random 64-bit seeds instead.
-        make_graph: `make_graph()` → the training environment as TensorFlow operations, such as a
-            `DoorKeyGraph`; `None` if there is none.
+        make_graph: `make_graph(reset_on_truncation=True)` → the training environment as TensorFlow
+            operations, such as a `DoorKeyGraph`; `None` if there is none.
         make_test_graph: `make_test_graph()` → the evaluation environment as TensorFlow operations;
-            `None` if there is none.
+            `None` uses `make_graph`.
 
     Example:
         >>> from rrl_tf.envs import enumerate_starts, make_doorkey
@@ -55,7 +55,7 @@ class Level:
     make_env: Callable[..., gymnasium.Env]
     make_test_env: Callable[..., gymnasium.Env] | None = None
     resets: tuple[Mapping[str, Any], ...] | None = None
-    make_graph: Callable[[], GraphEnv] | None = None
+    make_graph: Callable[..., GraphEnv] | None = None
     make_test_graph: Callable[[], GraphEnv] | None = None
 
 
@@ -92,9 +92,13 @@ class Task:
             does not accept their observations, the actions are not discrete from 0 to A - 1, or
             `success_return` is not finite.
 
-    An environment or one of its wrappers can have two optional attributes. `action_names` are used
-    if the task has none. `state_key()` returns a key; two states with equal keys have the same
-    future. Evaluation uses the key to detect that a policy repeats itself in a loop.
+    An environment or one of its wrappers can have three optional attributes:
+
+    - `action_names` are used if the task has none.
+    - `state_key()` returns a key; two states with equal keys have the same future. Evaluation uses
+      the key to detect that a policy repeats itself in a loop.
+    - `start` is the start of the current episode, as `GraphEnv.state_of` accepts it. Evaluation in
+      the TensorFlow graph needs it.
 
     Example:
         >>> from rrl_tf.envs.preprocessing import as_float
@@ -128,15 +132,7 @@ class Task:
             raise InvalidInput(f"`success_return` must be finite; received {self.success_return}")
         makers = [make for level in self.levels for make in (level.make_env, level.make_test_env)]
         envs = [new_env(make) for make in makers if make]
-        if len({(repr(env.observation_space), repr(env.action_space)) for env in envs}) > 1:
-            # The bounds of a grid fill a page.
-            found = (
-                f"{name_of(env)}: {env.observation_space.shape}, {env.action_space}" for env in envs
-            )
-            raise InvalidInput(
-                f"all environments of task {self.name!r} must share their spaces and bounds; "
-                f"received {'; '.join(dict.fromkeys(found))}"
-            )
+        require_equal_spaces(f"task {self.name!r}", envs)
         observation, action = envs[0].observation_space, envs[0].action_space
         if not isinstance(action, Discrete) or action.start != 0:
             raise InvalidInput(

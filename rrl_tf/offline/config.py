@@ -14,7 +14,6 @@ from rrl_tf.training.config import (
     FitConfig,
     RunConfig,
     require_fraction,
-    require_multiple,
     require_not_negative,
     require_positive,
 )
@@ -156,7 +155,11 @@ class OfflineAgentConfig(DecisionTransformerConfig):
         require_positive(self, "members", "width", "num_blocks", "num_heads", "context_length")
         require_positive(self, "return_scale")
         require_fraction(self, "dropout", "noise_scale")
-        require_multiple(self, ("batch_size",), "members")
+        if self.batch_size % self.members:
+            raise InvalidInput(
+                "`batch_size` must be a multiple of `members`; received "
+                f"{self.batch_size} and {self.members}"
+            )
         is_cloning = self.model == "behavior_cloning"
         self.require(
             noise_scale=(self.noise_scale != 1, "distribution", self.distribution != "point"),

@@ -4,7 +4,7 @@ from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
     "config": "FitConfig RunConfig SupervisedConfig require_fraction "
-    "require_multiple require_not_negative require_positive",
+    "require_not_negative require_positive",
     "devices": "Replicas make_replicas",
     "fit": "FitRun LogFigures LogMetrics compile_classifier",
     "loggers": "Logger MetricsLog TensorBoardLogger",

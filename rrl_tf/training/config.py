@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rrl_tf._arguments import one_of
+from rrl_tf._arguments import number_from, one_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.names import (
     ClusterKind,
@@ -77,8 +77,7 @@ class RunConfig:
     """Where to read the list of hosts: the environment variable TF_CONFIG, or Slurm."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**32:
-            raise InvalidInput(f"`seed` must be from 0 to 2**32 - 1; received {self.seed}")
+        number_from("`seed`", self.seed, 0, 2**32 - 1)
         require_positive(self, "devices")
         for name in self.logger:
             one_of("logger", name, get_args(LoggerName))
@@ -223,28 +222,9 @@ def require_fraction(config: Any, *names: str) -> None:
 def _require(config, names, is_valid, expected):
     for name in names:
         value = getattr(config, name)
-        if value is not None and not is_valid(value):
-            raise InvalidInput(f"`{name}` must be {expected}; received {value}")
-
-
-def require_multiple(config: Any, names: tuple[str, ...], divisor: str) -> None:
-    """Raise `InvalidInput` for the first field that is not divisible by another field.
-
-    Args:
-        config: configuration, or another object with these attributes.
-        names: names of the fields to check.
-        divisor: name of the field that must divide them.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> config = SimpleNamespace(steps=100, save_every=50, every=20)
-        >>> require_multiple(config, ("steps", "save_every"), "every")
-        Traceback (most recent call last):
-        rrl_tf.errors.InvalidInput: `save_every` must be a multiple of `every`; received 50 and 20
-    """
-    for name in names:
-        if getattr(config, name) % getattr(config, divisor):
-            raise InvalidInput(
-                f"`{name}` must be a multiple of `{divisor}`; received {getattr(config, name)} and "
-                f"{getattr(config, divisor)}"
-            )
+        try:
+            accepted = value is None or is_valid(value)
+        except TypeError:  # not comparable with numbers
+            accepted = False
+        if not accepted:
+            raise InvalidInput(f"`{name}` must be {expected}; received {value!r}")

@@ -35,7 +35,7 @@ from tqdm import tqdm
 from tqdm.keras import TqdmCallback
 
 from rrl_tf import viz
-from rrl_tf._arguments import not_finite, path_of
+from rrl_tf._arguments import assign_arrays, path_of, variable_arrays
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.config import RunConfig, SupervisedConfig
 from rrl_tf.training.devices import Replicas
@@ -359,33 +359,22 @@ def model_state(model: keras.Model) -> dict[str, np.ndarray]:
         >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
         >>> {name: array.shape for name, array in model_state(model).items()}
-        {'model/0': (2, 1), 'model/1': (1,), 'optimizer/0': (), 'optimizer/1': ()}
+        {'model/000': (2, 1), 'model/001': (1,), 'optimizer/000': (), 'optimizer/001': ()}
     """
-    return {name: np.asarray(value) for name, value in _variables(model).items()}
+    return variable_arrays(_variables(model))
 
 
 def set_model_state(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
-    """Restore the arrays that `model_state` returned; if an error is raised, nothing changes.
+    """Restore the arrays that `model_state` returned.
 
     Raises:
-        InvalidInput: if the names or shapes differ from the model's.
-        ValueError: if an array contains anything but finite real numbers.
+        InvalidInput: if the arrays do not fit; see `assign_arrays`. The model is not changed.
     """
-    variables = _variables(model)
-    stored = {name: array.shape for name, array in arrays.items()}
-    if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
-        raise InvalidInput(f"the checkpoint belongs to another model than {model.name!r}")
-    for name, array in arrays.items():
-        if (received := not_finite(array)) is not None:
-            raise ValueError(f"{name} must contain finite real numbers; received {received}")
-    for name, variable in variables.items():
-        variable.assign(arrays[name])
+    assign_arrays(f"model {model.name!r}", _variables(model), arrays)
 
 
 def _variables(model):
-    """Return the variables under numbered names, because their paths are not unique."""
-    parts = {"model": model.variables, "optimizer": model.optimizer.variables}
-    return {f"{part}/{i}": v for part, values in parts.items() for i, v in enumerate(values)}
+    return {"model": model.variables, "optimizer": model.optimizer.variables}
 
 
 def train_step(model: keras.Model, data: Any) -> dict[str, Any]:

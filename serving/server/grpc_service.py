@@ -39,10 +39,11 @@ from serving.server.examples import (
     fill_result,
     serialize_examples,
 )
-from serving.server.inference import LARGE, Inference, ModelChoice, fill_spec, in_thread, num_bytes
+from serving.server.inference import Inference, ModelChoice, fill_spec, num_bytes
 from serving.server.model import DEFAULT_SIGNATURE
 from serving.server.open_inference import OpenInferenceService
 from serving.server.sequences import read_metadata
+from serving.server.workers import LARGE, in_thread
 
 _log = logging.getLogger("serving")
 _MAX_DETAILS = 1024  # characters of an error message, as in tensorflow_model_server

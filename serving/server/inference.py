@@ -31,16 +31,7 @@ from serving.server.sequences import SequenceParameters, SequenceStore
 #: The model that a request names: (name, version or None, label or None)
 ModelChoice = tuple[str, int | None, str | None]
 #: A predict request: (signature name, input name -> array, parameters or None)
-PredictRequest = tuple[str, dict[str, np.ndarray] | None, SequenceParameters | None]
-#: For more bytes than this, reading or writing takes longer than the switch to another thread.
-LARGE = 1 << 16
-
-
-async def in_thread(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a function, which runs in another thread if `size` is over `LARGE`."""
-    if size <= LARGE:
-        return function(*arguments)
-    return await asyncio.to_thread(function, *arguments)
+PredictRequest = tuple[str, dict[str, np.ndarray], SequenceParameters | None]
 
 
 def fill_spec(spec: Any, servable: Any, signature_name: str = "") -> None:
@@ -168,13 +159,13 @@ class Inference:
             name, inputs, parameters = await read(servable)
             run = functools.partial(self._predict, servable)
             if parameters is not None:
-                self.check_rows(_count_rows(inputs or {}))  # before it makes a state for them
+                self.check_rows(_count_rows(inputs))  # before it makes a state for them
                 signature, outputs = await self._sequences.request(
-                    servable, name, inputs or {}, parameters, output_filter, run
+                    servable, name, inputs, parameters, output_filter, run
                 )
             else:
                 signature = servable.signature(name)
-                outputs = await run(signature, inputs or {}, output_filter)
+                outputs = await run(signature, inputs, output_filter)
             return servable, signature, outputs
 
     async def _predict(self, servable, signature, inputs, output_filter=()):

@@ -11,7 +11,7 @@ import numpy as np
 
 import rrl_tf
 from serving.errors import ServingError, invalid
-from serving.server.inference import Inference, ModelChoice, in_thread, num_bytes
+from serving.server.inference import Inference, ModelChoice, num_bytes
 from serving.server.open_inference_codec import (
     InferRequest,
     datatype_of,
@@ -20,6 +20,7 @@ from serving.server.open_inference_codec import (
     read_only_input,
 )
 from serving.server.open_inference_messages import message_class
+from serving.server.workers import in_thread
 
 _MODEL = r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?"
 #: HTTP method -> pattern of the paths.

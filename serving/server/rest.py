@@ -26,8 +26,8 @@ from serving.server import config_files, json_codec, open_inference, open_infere
 from serving.server.admission import REQUEST_TIMEOUT, SMALL, ByteBudget
 from serving.server.examples import CLASSIFY, REGRESS
 from serving.server.flags import Flags
-from serving.server.inference import Inference, in_thread, num_bytes
-from serving.server.workers import Workers
+from serving.server.inference import Inference, num_bytes
+from serving.server.workers import Workers, in_thread
 
 _log = logging.getLogger("serving")
 _MODEL = r"/v1/models/(?P<name>[^/:?]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:?]+))?"
@@ -85,9 +85,9 @@ class _Connection(asyncio.BufferedProtocol):
         abort = self.transport.abort
         self._header_timer = self._loop.call_later(self._server.patience, abort)
 
-    def begin_request(self) -> None:
-        """Record that the headers of a request have arrived."""
-        self.idle_since = None
+    def begin_request(self, is_whole: bool) -> None:
+        """Record that the headers of a request have arrived, or a whole one without a body."""
+        self.idle_since, self.is_answering = None, is_whole
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
@@ -161,9 +161,10 @@ class RestServer:
         self.refusal = _refusal(self._headers)
         monitoring = flags.monitoring_config_file
         self._metrics_path = config_files.read_monitoring(monitoring) if monitoring else None
-        limit = flags.rest_api_max_request_bytes or flags.max_request_bytes or sys.maxsize
-        self._max_bytes = limit
-        self._budget = ByteBudget(4 * limit, self.patience)
+        self._max_bytes = flags.rest_api_max_request_bytes or flags.max_request_bytes or sys.maxsize
+        self._budget = ByteBudget(4 * self._max_bytes, self.patience)
+        self._workers = Workers(flags.rest_api_num_readers)
+        self._listener: asyncio.Server | None = None
         self.connections: dict[Any, _Connection] = {}
         # All connections share this buffer, because each read is passed on immediately.
         self.buffer = memoryview(bytearray(_READ_SIZE))
@@ -176,7 +177,6 @@ class RestServer:
             reuse_port: Whether several processes share the port.
         """
         self._max_connections = min(self._flags.rest_api_max_connections, max_connections)
-        self._workers = Workers(self._flags.rest_api_num_readers)
         self._http = web.Server(
             self._handle_request,
             access_log=None,
@@ -193,7 +193,7 @@ class RestServer:
 
     async def stop(self, seconds: float) -> None:
         """Close the port, and close the connections after at most `seconds` seconds."""
-        if hasattr(self, "_listener"):
+        if self._listener is not None:
             self._listener.close()
             await self._http.shutdown(seconds)
         self._workers.close()
@@ -219,7 +219,7 @@ class RestServer:
         connection = self.connections.get(request.transport)
         if connection is None:  # the client is gone
             return web.Response(status=499)
-        connection.begin_request()
+        connection.begin_request(is_whole=not request.body_exists)
         try:
             if self._telemetry is not None:
                 return await self._telemetry.http(request, self._route)

@@ -22,6 +22,7 @@ import numpy as np
 
 from serving import windows
 from serving.errors import ServingError, invalid, shown
+from serving.server.workers import in_thread
 
 #: The parameters of a request in a sequence, as members of a JSON body and as gRPC metadata.
 PARAMETERS = ("sequence_id", "sequence_start", "sequence_end")
@@ -253,8 +254,13 @@ class SequenceStore:
             whole = {**inputs, **sequence.state}
         else:
             reward = sequence.subtracts * inputs["reward"]
-            whole = windows.append_step(
-                sequence.state, inputs["observation"], reward, sequence.target
+            whole = await in_thread(
+                sequence.size,
+                windows.append_step,
+                sequence.state,
+                inputs["observation"],
+                reward,
+                sequence.target,
             )
         try:
             outputs = await run(signature, whole)
@@ -262,7 +268,8 @@ class SequenceStore:
             if error.code != "INVALID_ARGUMENT" or sequence.version == servable.version:
                 raise
             raise _ended(sequence, servable, error.message) from error
-        return _after_step(sequence, servable, signature, whole, outputs), outputs
+        arguments = sequence, servable, signature, whole, outputs
+        return await in_thread(sequence.size, _after_step, *arguments), outputs
 
 
 def _ended(sequence, servable, reason):

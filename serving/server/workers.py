@@ -1,4 +1,4 @@
-"""Run worker processes, which read and write large JSON bodies for the server.
+"""Run large tasks outside the event loop: in threads, or JSON bodies in worker processes.
 
 Python runs one thread at a time, and a parser that creates a million objects blocks all others. A
 worker process contains no model, so it needs little memory. It is killed if the deadline of its
@@ -27,8 +27,16 @@ from typing import Any
 
 from serving.errors import ServingError
 
+#: For more bytes than this, reading or writing takes longer than the switch to another thread.
+LARGE = 1 << 16
 _NICENESS = 5  # gives the server's own threads priority over the workers
 _ROOT = Path(__file__).resolve().parents[2]
+
+
+async def in_thread(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function, which runs in another thread if `size` is over `LARGE`."""
+    is_large = size > LARGE
+    return await asyncio.to_thread(function, *arguments) if is_large else function(*arguments)
 
 
 class FairQueue:

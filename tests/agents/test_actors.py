@@ -1,4 +1,4 @@
-"""Actors without Ray: a pool plays orders in this process and can lose actors."""
+"""Actors without Ray: a pool plays requests in this process and can lose actors."""
 
 import concurrent.futures
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.agents import Actor, ActorCollector, Loop, ReplayBuffer
-from rrl_tf.agents.actors import Order
+from rrl_tf.agents.actors import RolloutRequest
 from rrl_tf.envs import SeededVectorEnv
 from rrl_tf.errors import InvalidInput
 
@@ -77,11 +77,11 @@ class CountingAgent:
 
 
 class LocalPool:
-    """Pool that plays orders at once and loses an actor before each order numbered in `losses`."""
+    """Pool that plays requests at once and loses an actor before each request in `losses`."""
 
     def __init__(self, num_envs=1, losses=()):
         self.num_envs, self.losses = num_envs, set(losses)
-        self.actors, self.orders = {}, []
+        self.actors, self.requests = {}, []
         self.entered = 0
 
     def __enter__(self):
@@ -94,10 +94,10 @@ class LocalPool:
     def publish(self, weights):
         self.weights = weights
 
-    def submit(self, index, order):
-        if len(self.orders) in self.losses:
+    def submit(self, index, request):
+        if len(self.requests) in self.losses:
             self.actors.pop(index, None)
-        self.orders.append((index, order))
+        self.requests.append((index, request))
         if index not in self.actors:
             self.actors[index] = Actor(
                 CountingAgent,
@@ -106,7 +106,7 @@ class LocalPool:
             )
         weights = self.weights
         future = concurrent.futures.Future()
-        future.set_result(self.actors[index].play(order, lambda: weights))
+        future.set_result(self.actors[index].play(request, lambda: weights))
         return future
 
 
@@ -120,9 +120,11 @@ def make_loop(pool, count=2, length=3, n_step=2, rate=0.5, capacity=5000):
         use_return_lower_bound=True,
         jit_compile=False,
     )
+    collector = ActorCollector(agent, pool, count, pool.num_envs)
+    collector.rollout_length = length
     return Loop(
         agent,
-        ActorCollector(agent, pool, count, pool.num_envs, rollout_length=length),
+        collector,
         replay,
         epsilon=lambda step: 0.5,
         updates_per_step=rate,
@@ -133,10 +135,10 @@ def make_loop(pool, count=2, length=3, n_step=2, rate=0.5, capacity=5000):
     )
 
 
-def order(steps=4, num_envs=1, **changes):
+def new_request(steps=4, num_envs=1, **changes):
     epsilon = np.full(num_envs, 0.5, np.float32)
-    return Order(**{"reset_options": None, "version": 0, "step": 0, **changes}, steps=steps,
-                 epsilon=epsilon)  # fmt: skip
+    options = {"reset_options": None, "version": 0, "step": 0, **changes}
+    return RolloutRequest(steps, epsilon, **options)
 
 
 def make_actor(num_envs=1):
@@ -145,7 +147,7 @@ def make_actor(num_envs=1):
 
 def test_rollouts_equal_the_steps_of_the_environments():
     actor = make_actor(num_envs=2)
-    rollouts = [actor.play(order(steps, 2), lambda: [0]) for steps in (3, 1, 6)]
+    rollouts = [actor.play(new_request(steps, 2), lambda: [0]) for steps in (3, 1, 6)]
     columns = {
         name: np.concatenate([rollout.transitions[name] for rollout in rollouts])
         for name in ("observation_t", "observation_tp1", "reward_t", "terminated", "episode_step")
@@ -165,17 +167,18 @@ def test_weights_are_fetched_only_where_the_version_differs():
     actor, fetched = make_actor(), []
     for version in (3, 3, 7, 7, 7, 8):
         rollout = actor.play(
-            order(version=version), lambda version=version: fetched.append(version) or [version]
+            new_request(version=version),
+            lambda version=version: fetched.append(version) or [version],
         )
         assert rollout.version == version
         assert (rollout.transitions["action_t"] == version % 4).all()
     assert fetched == [3, 7, 8]
 
 
-def test_new_episodes_begin_with_the_options_of_the_order():
+def test_new_episodes_begin_with_the_options_of_the_request():
     actor = make_actor()
-    actor.play(order(20), lambda: [0])
-    transitions = actor.play(order(20, reset_options={"level": 2}), lambda: [0]).transitions
+    actor.play(new_request(20), lambda: [0])
+    transitions = actor.play(new_request(20, reset_options={"level": 2}), lambda: [0]).transitions
     first = np.flatnonzero(transitions["terminated"])[0] + 1
     assert (transitions["observation_t"][first:, 0, 2] == 2).all()
 
@@ -194,7 +197,7 @@ def test_transitions_stay_within_an_episode_when_actors_are_lost(
     pool = LocalPool(num_envs, losses)
     loop = make_loop(pool, count, length, n_step)
     last = list(loop.run(80))[-1]
-    # Neither the first order of an actor nor a loss in an unused rollout counts as a restart.
+    # Neither the first request of an actor nor a loss in an unused rollout counts as a restart.
     assert last.gauges["actor_restarts"] <= len(losses)
     state = loop.replay.get_state()
     (rows,) = np.nonzero(state["weight"])
@@ -213,14 +216,14 @@ def test_transitions_stay_within_an_episode_when_actors_are_lost(
     np.testing.assert_allclose(discount_t, np.where(terminated, 0, DISCOUNT**steps))
 
 
-def test_orders_are_one_rollout_ahead_and_carry_epsilons_and_versions():
+def test_requests_are_one_rollout_ahead_and_carry_epsilons_and_versions():
     pool = LocalPool(num_envs=2)
     loop = make_loop(pool, count=2, length=3)
     records = list(loop.run(60))  # 5 rollouts of 2 * 2 * 3 steps
     assert pool.entered == 1
-    assert [index for index, _ in pool.orders] == [0, 1] * 6
-    assert all(each.epsilon.shape == (2,) and each.steps == 3 for _, each in pool.orders)
-    versions = [each.version for _, each in pool.orders]
+    assert [index for index, _ in pool.requests] == [0, 1] * 6
+    assert all(each.epsilon.shape == (2,) and each.steps == 3 for _, each in pool.requests)
+    versions = [each.version for _, each in pool.requests]
     assert versions == sorted(versions) and versions[-1] > 0
     assert records[-1].updates == pytest.approx((60 - 24) * 0.5, abs=2)
     assert records[-1].gauges["actor_lag"] > 0
@@ -247,14 +250,14 @@ def test_state_taken_between_rollouts_does_not_reset_the_version_of_the_weights(
     loop = make_loop(pool, length=3)
     for _ in loop.run(60):
         loop.get_state()
-    versions = [order.version for _, order in pool.orders]
+    versions = [request.version for _, request in pool.requests]
     assert versions == sorted(versions) and versions[-1] > 0
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, TimeoutError])
 def test_error_of_an_actor_reaches_the_caller(error):
     class Failing(LocalPool):
-        def submit(self, index, order):
+        def submit(self, index, request):
             future = concurrent.futures.Future()
             future.set_exception(error("in the environment"))
             self.publish([0])

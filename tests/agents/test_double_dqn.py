@@ -220,7 +220,7 @@ def test_state_of_another_network_is_rejected_and_changes_nothing():
     keras.utils.set_random_seed(0)
     other = RelationalQNetwork.from_preset("book", num_actions=5)
     other.build((None, 7, 7, 3))
-    with pytest.raises(ValueError, match=r"does not fit.*; and \d+ more"):
+    with pytest.raises(ValueError, match=r"not fit the agent.*; and \d+ more"):
         agent.set_state(DoubleDQN(other, PREPARE).get_state())
     for spoiled, received in ((np.nan, "nan"), (1j, "complex64")):
         kernel = before["online/000"] * spoiled

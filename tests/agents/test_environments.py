@@ -50,7 +50,7 @@ def test_restored_vector_replays_episodes_of_both_levels():
 
 
 def test_promotion_needs_the_success_and_a_next_level():
-    curriculum = Curriculum(levels=2, promote_at=0.9)
+    curriculum = Curriculum(levels=2)
     assert not curriculum.report(0.89)
     assert curriculum.report(0.9)
     assert curriculum.level == 1
@@ -80,21 +80,18 @@ def test_different_observation_spaces_are_rejected():
         CurriculumEnv([make_doorkey(5), make_doorkey(6, observation="compass")])
     with pytest.raises(ValueError, match="none"):
         CurriculumEnv([])
-    with pytest.raises(ValueError, match="current_fraction must be from 0 to 1; received nan"):
-        CurriculumEnv([make_doorkey(5)], current_fraction=float("nan"))
 
 
 def test_different_action_spaces_are_rejected():
     few, many = gymnasium.make("MiniGrid-Empty-5x5-v0"), gymnasium.make("MiniGrid-Empty-5x5-v0")
     many.action_space = gymnasium.spaces.Discrete(9)
-    with pytest.raises(InvalidInput, match=r"equal action spaces; received Discrete\(7\) and .*9"):
+    with pytest.raises(InvalidInput, match=r"equal spaces .* Discrete\(7\); .*9\)"):
         CurriculumEnv([few, many])
 
 
-@pytest.mark.parametrize(("argument", "value"), [("levels", 0), ("promote_at", float("nan"))])
-def test_curriculum_rejects_numbers_out_of_range(argument, value):
-    with pytest.raises(ValueError, match=rf"{argument}.* must .*; received {value}"):
-        Curriculum(**{"levels": 2, argument: value})
+def test_curriculum_without_a_level_is_rejected():
+    with pytest.raises(InvalidInput, match=r"levels.* must .*; received 0"):
+        Curriculum(0)
 
 
 def test_close_closes_the_environments_of_all_levels():

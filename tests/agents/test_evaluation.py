@@ -1,5 +1,6 @@
 """Evaluation: outcomes of episodes, in Python and in the graph, and their scores."""
 
+import dataclasses
 import functools
 import types
 
@@ -13,6 +14,7 @@ from rrl_tf.agents.evaluation import (
     first_perfect_step,
     format_summary,
     is_solved,
+    make_play,
     zero_shot_scores,
 )
 from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts, make_doorkey
@@ -59,7 +61,7 @@ def test_scripted_solution_is_solved_in_its_length():
     )
     assert result.success.tolist() == [True]
     assert result.length.tolist() == [len(solution)]
-    assert result.reward.tolist() == [1.0]
+    assert result.returns.tolist() == [1.0]
     assert result.loop.tolist() == [False]
     summary = result.summary()
     assert summary["episode_length"] == summary["solved_length"] == len(solution)
@@ -86,8 +88,8 @@ def test_random_episodes_have_successes_and_no_loops():
     # About 29 % of random episodes are solved within the time limit of 250 steps.
     assert 0.1 < result.success.mean() < 0.5
     assert (result.length[~result.success] == 250).all()
-    assert (result.reward[result.success] > 0).all()
-    assert (result.reward[~result.success] == 0).all()
+    assert (result.returns[result.success] > 0).all()
+    assert (result.returns[~result.success] == 0).all()
 
 
 def test_seed_decides_the_random_actions():
@@ -120,7 +122,7 @@ def test_any_environment_can_be_evaluated():
         lambda o: np.zeros(len(o), int), Counter, [{"seed": seed} for seed in (2, 4, 9)]
     )
     assert result.success is None and result.loop is None
-    assert result.reward.tolist() == [1.0, 2.0, 4.5]
+    assert result.returns.tolist() == [1.0, 2.0, 4.5]
     assert result.summary() == {"return": 2.5, "episode_length": 5.0}
 
 
@@ -168,7 +170,7 @@ def test_greedy_episodes_in_the_graph_equal_those_in_python(seed, jit_compile):
     make = functools.partial(make_doorkey, 6, "compass", max_steps=40)
     found = GraphEvaluation(agent, DoorKeyGraph(6, max_steps=40), starts)()
     expected = evaluate(agent.greedy, make, [{"options": {"start": start}} for start in starts])
-    for name in ("success", "length", "reward", "loop"):
+    for name in ("success", "length", "returns", "loop"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), err_msg=name)
     assert found.loop.any()
 
@@ -188,9 +190,16 @@ def test_random_episodes_in_the_graph_succeed_as_often_as_in_python():
     assert not found.loop.any()
     assert found.success.mean() == pytest.approx(expected.success.mean(), abs=0.12)
     np.testing.assert_array_equal(found.length[~found.success], 250)
-    np.testing.assert_array_equal(found.reward > 0, found.success)
+    np.testing.assert_array_equal(found.returns > 0, found.success)
     assert (play(epsilon=1.0, seed=1).length != found.length).any()
     np.testing.assert_array_equal(play(epsilon=1.0).length, found.length)
+
+
+@pytest.mark.tf_only
+def test_evaluation_in_the_graph_uses_the_training_environment_by_default():
+    level = dataclasses.replace(TASK.levels[0], make_test_graph=None)
+    task = dataclasses.replace(TASK, levels=(level,))
+    assert make_play(make_agent(0), task, 3, in_graph=True)(0, 0.0).length.shape == (3,)
 
 
 SUCCESSES = (0.9, 0.5, 0.25)

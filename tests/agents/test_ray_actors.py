@@ -29,7 +29,7 @@ from rrl_tf.agents import (
     make_loop,
     train_double_dqn,
 )
-from rrl_tf.agents.actors import Order
+from rrl_tf.agents.actors import RolloutRequest
 from rrl_tf.envs import SeededVectorEnv, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
@@ -200,7 +200,7 @@ def play_odd(kind):
     make_env = functools.partial(make_odd, kind)
     with RayPool(agent, make_env, 1, seed=0) as pool:
         pool.publish(network.get_weights())
-        future = pool.submit(0, Order(4, np.ones(1, "float32"), None, 0, 0))
+        future = pool.submit(0, RolloutRequest(4, np.ones(1, "float32"), None, 0, 0))
         future.exception(timeout=PATIENCE)
         return future
 
@@ -271,7 +271,7 @@ def test_gauges_of_actors_are_logged():
     statistics = RolloutStatistics()
     for lag, restarts in ((3, 0), (5, 2)):
         gauges = {"actor_lag": lag, "actor_restarts": restarts}
-        statistics.add(Record(16, 4, 0.5, [], {}, 1.0, gauges))
+        statistics.add(Record(16, 4, 4, 0.5, [], {}, 1.0, gauges))
     averages = statistics.averages()
     assert averages["time/actor_lag"] == 5 and averages["time/actor_restarts"] == 2
 

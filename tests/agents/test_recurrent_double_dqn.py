@@ -207,7 +207,7 @@ def test_each_episode_of_an_evaluation_has_its_own_memory():
     together = evaluate(agent.greedy_policy(), make, resets)
     alone = [evaluate(agent.greedy_policy(), make, [reset]) for reset in resets]
     np.testing.assert_array_equal(together.length, [one.length[0] for one in alone])
-    np.testing.assert_allclose(together.reward, [one.reward[0] for one in alone])
+    np.testing.assert_allclose(together.returns, [one.returns[0] for one in alone])
 
     for start, length in zip(starts, together.length):  # step by step, as defined
         env, state = make(), agent.initial_state(1)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from random_experience import expected_transitions, observed_returns, play
 
 from rrl_tf.agents import ReplayBuffer, SequenceReplayBuffer, random
+from rrl_tf.agents import replay as replays
 from rrl_tf.agents.replay import _choose
 from rrl_tf.errors import InvalidInput
 
@@ -174,10 +175,11 @@ def test_rows_without_an_error_stay_drawable(least, expected):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_weights_do_not_round_to_zero(compiled):
+def test_weights_do_not_round_to_zero(compiled, monkeypatch):
+    monkeypatch.setattr(replays, "IMPORTANCE_EXPONENT", 1.0)
     tf.config.run_functions_eagerly(not compiled)
     try:
-        replay = buffer(12, priority_exponent=10.0, importance_exponent=1.0)
+        replay = buffer(12, priority_exponent=10.0)
         play(replay, 4, 1, seed=0, ends=0.0)
         replay.set_priorities(tf.range(4), tf.constant([0.0, 1e-5, 0.0, 1e-5]))
         batch, index = replay.sample(1000, (0, 0))
@@ -188,7 +190,8 @@ def test_weights_do_not_round_to_zero(compiled):
 
 
 def test_probability_that_rounds_to_zero_has_a_finite_weight(monkeypatch):
-    replay = buffer(12, priority_exponent=1.0, importance_exponent=1.0)
+    monkeypatch.setattr(replays, "IMPORTANCE_EXPONENT", 1.0)
+    replay = buffer(12, priority_exponent=1.0)
     play(replay, 2, 1, seed=0, ends=0.0)
     replay.set_priorities(tf.range(2), tf.constant([0.0, 3e38]))
     monkeypatch.setattr(random, "uniform", lambda shape, seed: tf.constant([0.0, 0.5]))
@@ -359,7 +362,6 @@ def test_damaged_state_is_rejected(name, value, received):
         ("priority_exponent", -1.0),
         ("positive_copies", 0),
         ("positive_copies", 1.5),
-        ("importance_exponent", 5),
         ("n_step", 2.5),
         ("num_envs", 1.5),
         ("capacity", 10.5),

@@ -181,7 +181,7 @@ def test_update_that_xla_cannot_compile_is_one_clear_error(tmp_path):
         InvalidInput, match="XLA cannot compile the training step; use --no-jit-compile: "
     ):
         train(tmp_path, network, jit_compile=True)
-    run, _ = train(tmp_path / "plain", network, jit_compile=False, steps=40)
+    run, _ = train(tmp_path, network, jit_compile=False, steps=40)  # in the same run folder
     assert run.is_finished()
 
 
@@ -258,10 +258,10 @@ def test_best_weights_are_kept_and_exported_if_asked(tmp_path, monkeypatch):
     """The agent, its checkpoint and its evaluation keep the last weights."""
     returns = iter([1.0, 5.0, 3.0, 2.0, 2.0])
 
-    def scores(play, level, levels):
+    def evaluate_level(play, level, levels):
         return {"eval/return": next(returns), "eval/return_epsilon_0.05": 0.0, "eval/level": 1}
 
-    monkeypatch.setattr(agents_train, "scores", scores)
+    monkeypatch.setattr(agents_train, "evaluate_level", evaluate_level)
     weights = {}
     keras.utils.set_random_seed(0)
     task = gymnasium_task("CartPole-v1", max_steps=12, success_return=None)

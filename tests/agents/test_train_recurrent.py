@@ -106,6 +106,16 @@ def weights(agent):
     return agent.get_state()
 
 
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_jit_compile_of_a_recurrent_run_holds_for_agent_and_replay(jit_compile):
+    config = dataclasses.replace(TOY, jit_compile=jit_compile)
+    loop = make_loop(memory(), network(memory()), config)
+    assert loop.agent.jit_compile == jit_compile
+    if not jit_compile:
+        with pytest.raises(ValueError, match="marked with 'jit_compile=True'"):
+            loop.replay.sample.experimental_get_compiler_ir(4, (0, 0))
+
+
 @pytest.mark.parametrize(
     ("loop", "whole"),
     [("python", "trained"), pytest.param("graph", "trained_in_graph", marks=pytest.mark.slow)],
@@ -289,7 +299,7 @@ def test_recurrent_evaluation_in_the_graph_equals_that_in_python(preset):
         functools.partial(make_doorkey, 6, "compass", max_steps=40),
         [{"options": {"start": start}} for start in starts],
     )
-    for name in ("success", "length", "reward"):
+    for name in ("success", "length", "returns"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), err_msg=name)
     assert found.loop is None and expected.loop is None
     assert "loops" not in found.summary()

@@ -166,8 +166,7 @@ def short_training(monkeypatch):
     def short(task, network, config, **options):
         numbers = TOY
         if isinstance(config, RecurrentDoubleDQNConfig):
-            numbers = {name: each for name, each in TOY.items() if name != "jit_compile"}
-            numbers |= {"batch_size": 2, "learning_starts": 96}  # replay samples whole sequences
+            numbers = TOY | {"batch_size": 2, "learning_starts": 96}  # replay samples sequences
             numbers |= {"burn_in": 1, "unroll_length": 2, "n_step": 1}  # each time step is traced
         return train(task, network, dataclasses.replace(config, **numbers), **options)
 

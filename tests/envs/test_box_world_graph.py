@@ -112,8 +112,6 @@ def test_new_episodes_come_from_the_pool(graph):
         (cells.tobytes(), int(agent)) for cells, agent in zip(state.cells.numpy(), state.agent)
     )
     assert len(levels) == 50 and max(levels.values()) < 80
-    other = BoxWorldGraph(pool=50, pool_seed=1, size=6, goal_length=1, num_distractors=0)
-    assert (other.initial_state(50, (0, 1)).cells != state.cells[:50]).numpy().any()
 
 
 def test_the_pool_is_not_a_constant_of_a_compiled_function(graph):
@@ -176,12 +174,6 @@ def test_a_start_with_unknown_colours_raises(graph, colour):
             graph.state_of([start])
 
 
-@pytest.mark.parametrize("seed", [-1, 0.5, "x", None])
-def test_an_invalid_pool_seed_raises(seed):
-    with pytest.raises(InvalidInput, match=r"pool_seed.* must be .*; received "):
-        BoxWorldGraph(pool_seed=seed, size=6, goal_length=1, num_distractors=0)
-
-
 @pytest.mark.parametrize("starts", [[], [DoorKeyStart(5, 2, 1, (1, 2), (1, 1), 0)]])
 def test_invalid_starts_raise(graph, starts):
     with pytest.raises(InvalidInput, match="BoxWorldStart"):
@@ -194,7 +186,7 @@ def test_box_world_task_has_the_levels_it_is_given():
     for reset in task.evaluation_resets(at_most=20):
         env = task.make_test_env()
         env.reset(**reset)
-        assert env.unwrapped.start.solution_pairs & held
+        assert {(lock, key) for lock, key, wrong in env.unwrapped.start.boxes if not wrong} & held
         env = task.make_env()
         env.reset(**reset)
         assert not env.unwrapped.start.pairs & held

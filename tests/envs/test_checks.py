@@ -9,10 +9,11 @@ import tensorflow as tf
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
 
-from rrl_tf.agents import ReplayBuffer, SequenceReplayBuffer, evaluate
+from rrl_tf.agents import CurriculumEnv, GraphEnvs, ReplayBuffer, SequenceReplayBuffer, evaluate
 from rrl_tf.envs import SeededVectorEnv
 from rrl_tf.envs.checks import REWARD, TERMINATED, CheckedEnv
-from rrl_tf.envs.task import ReportSuccess
+from rrl_tf.envs.preprocessing import as_float
+from rrl_tf.envs.task import Level, ReportSuccess, Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline import Player, load_episodes, record_episodes
 
@@ -154,7 +155,7 @@ def test_rewards_and_flags_of_size_one_are_accepted(one, tmp_path):
     assert reward.tolist() == [1, 1] and terminated.all() and not truncated.any()
     assert info["episode"]["success"].all() and info["episode"]["return"].tolist() == [2, 2]
     result = evaluate(lambda observation: np.zeros(len(observation)), make_env, [{}, {}])
-    assert result.reward.tolist() == [2, 2] and result.success.all()
+    assert result.returns.tolist() == [2, 2] and result.success.all()
 
 
 @pytest.mark.parametrize(
@@ -276,6 +277,21 @@ def test_replay_checks_shapes_and_dtypes_in_a_graph():
     with pytest.raises(InvalidInput, match=r"\(2, 2\); received float32 of shape \(2, 1\)"):
         tf.function(add, autograph=False)(tf.zeros((2, 1)), tf.constant([0, 1]))
     assert len(replay) == 2
+
+
+def test_bounds_that_differ_in_the_centre_are_refused():
+    """NumPy prints only the corners of arrays above 1,000 elements."""
+    high = np.ones((40, 40), np.float32)
+    high[0, 0] = 3  # otherwise, `repr` shows one number
+    space = Box(0, high.copy())
+    high[20, 20] = 2
+    makes = [functools.partial(Scripted, each) for each in (space, Box(0, high))]
+    with pytest.raises(InvalidInput, match=r"task 'mixed' must contain .* Scripted: \(40, 40\)"):
+        Task("mixed", (Level("", *makes),), as_float(space))
+    envs = [make() for make in makes]
+    for combine in (CurriculumEnv, functools.partial(GraphEnvs, num_envs=2)):
+        with pytest.raises(InvalidInput, match="equal spaces and bounds; received Scripted: "):
+            combine(envs)
 
 
 def test_spaces_without_arrays_are_refused():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from minigrid_oracle import MiniGridOracle, differences, every_state
 
+from rrl_tf.agents import GraphEnvs
 from rrl_tf.envs import DoorKeyGraph, DoorKeyStart, DoorKeyState, enumerate_starts, make_doorkey
 from rrl_tf.envs.doorkey.graph import packed_view
 from rrl_tf.envs.graph import choose
@@ -197,6 +198,11 @@ def test_eager_graph_and_xla_are_equal(starts):
     graph = DoorKeyGraph(6, max_steps=4, starts=starts)
     actions = np.random.default_rng(0).integers(5, size=(6, 9), dtype=np.int32)
 
+    def advance(state, action, seed):
+        state, *outcome, terminated, truncated = graph.step(state, action)
+        done = terminated | truncated
+        return choose(done, graph.initial_state(9, seed), state), *outcome, done
+
     def play(step):
         state, outcomes = graph.initial_state(9, (3, 2**40)), []
         for t, action in enumerate(actions):
@@ -208,15 +214,15 @@ def test_eager_graph_and_xla_are_equal(starts):
     def loop(state):
         def body(t, state, reward):
             seed = tf.stack((tf.constant(3, tf.int64), tf.cast(t, tf.int64)))
-            state, _, gained, *_ = graph.step_and_reset(state, tf.gather(actions, t), seed)
+            state, _, gained, *_ = advance(state, tf.gather(actions, t), seed)
             return t + 1, state, reward + gained
 
         begin = (0, state, tf.zeros(9))
         return tf.while_loop(lambda t, *_: t < len(actions), body, begin)
 
-    eager = play(graph.step_and_reset)
-    assert_same(play(tf.function(graph.step_and_reset)), eager)
-    assert_same(play(tf.function(graph.step_and_reset, jit_compile=True)), eager)
+    eager = play(advance)
+    assert_same(play(tf.function(advance)), eager)
+    assert_same(play(tf.function(advance, jit_compile=True)), eager)
     _, state, reward = loop(graph.initial_state(9, (3, 2**40)))
     assert_same(state, eager[-1][0])
     np.testing.assert_allclose(reward, sum(outcome[2] for outcome in eager))
@@ -224,18 +230,23 @@ def test_eager_graph_and_xla_are_equal(starts):
 
 def test_an_episode_that_ends_is_followed_by_another():
     graph = DoorKeyGraph(5, max_steps=8)
+    envs = GraphEnvs([graph], 2)
     state, lost = graph.state_of([START, START]), []
     for t, action in enumerate(SOLUTION):
-        outcome = graph.step_and_reset(state, [action, 0], (1, t))
-        state, observation, reward, terminated, truncated, final = outcome
-        lost.append(np.any(observation != final))
+        state, observation, outcome, done, success = envs.step_and_reset(
+            state, [action, 0], (1, t), tf.constant(0)
+        )
+        lost.append(np.any(observation != outcome["observation_tp1"]))
     assert lost == [False] * 7 + [True]
-    assert terminated.numpy().tolist() == [True, False]
-    assert truncated.numpy().tolist() == [False, True]  # the goal in the last step is no truncation
-    assert reward.numpy().tolist() == [np.float32(0.1), 0]
-    assert_same(state, graph.initial_state(2, (1, 7)))
+    assert done.numpy().all() and success.numpy().tolist() == [True, False]
+    assert outcome["terminated"].numpy().tolist() == [True, False]
+    # The goal in the last step is no truncation.
+    assert outcome["truncated"].numpy().tolist() == [False, True]
+    assert outcome["reward_t"].numpy().tolist() == [np.float32(0.1), 0]
+    assert_same(state, envs.initial_state((1, 7), 0))
     assert_same(observation, graph.observe(state))
-    assert final.numpy()[0, 3, 6].tolist() == [5, 4, 0, 1]  # the key in hand, looking down
+    final = outcome["observation_tp1"].numpy()
+    assert final[0, 3, 6].tolist() == [5, 4, 0, 1]  # the key in hand, looking down
 
 
 def probabilities(size):

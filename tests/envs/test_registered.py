@@ -8,13 +8,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rrl_tf.envs import box_world_task, doorkey_task, memory_task
+from rrl_tf.envs import box_world_task, comparison_task, doorkey_task, memory_task
 from rrl_tf.errors import InvalidInput
 
 TASKS = {
     "DoorKey-8x8": lambda: doorkey_task((8,)),
     "MemoryS15": lambda: memory_task((15,)),
     "MemoryS17Random": lambda: memory_task((17,), random_length=True),
+    "ComparisonS14": lambda: comparison_task((14,)),
     "BoxWorld-8x8": lambda: box_world_task(8, train_part="all", pool=1),
     "BoxWorld-12x12": lambda: box_world_task(
         12, levels=[((1, 2, 3, 4), (0, 1, 2, 3, 4))], train_part="all", pool=1

@@ -154,10 +154,10 @@ def test_traced_episode_equals_the_evaluated_one(preset):
     env = task().make_test_env(render_mode="rgb_array")
     resets = task().evaluation_resets(at_most=2)
     found = evaluate(agent.greedy_policy(), task().make_test_env, resets)
-    for reset, length, reward in zip(resets, found.length, found.reward):
+    for reset, length, returned in zip(resets, found.length, found.returns):
         episode = play(agent.policy, task(), env, reset)
         assert len(episode.actions) == length
-        assert episode.rewards.sum() == reward
+        assert episode.rewards.sum() == returned
 
 
 def test_choose_start_hides_more_cells_from_an_agent_with_memory():

@@ -307,6 +307,13 @@ def test_make_preset_needs_a_finished_run(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_make_preset_rejects_two_sets_of_weights(tmp_path):
+    (tmp_path / "config.json").write_text('{"export_best": true}')
+    (tmp_path / "evaluation.json").write_text("{}")
+    with pytest.raises(InvalidInput, match="must export the weights of its last step"):
+        make_preset.main(make_preset.Config(str(tmp_path), "x", str(tmp_path / "presets")))
+
+
 @pytest.mark.parametrize("name", sorted(pretrained_models()))
 def test_code_on_a_card_runs(name):
     text = (FOLDER / name / "README.md").read_text()

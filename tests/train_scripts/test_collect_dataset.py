@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import types
 
 import gymnasium
 import keras
@@ -154,6 +155,36 @@ def test_policy_of_an_export_is_recorded(tmp_path):
     wrong = dataclasses.replace(config, env="Acrobot-v1", dataset="tests/wrong-v0")
     with pytest.raises(InvalidInput, match=r"`observation` must have shape .*4"):
         collect_dataset.main(wrong)
+
+
+def test_digest_does_not_depend_on_the_order_of_a_directory(tmp_path, monkeypatch):
+    for version in "12":
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "saved_model.pb").write_text(version)
+    found, names = pathlib.Path.rglob, []
+    for order in (sorted, lambda paths: sorted(paths, reverse=True)):
+        monkeypatch.setattr(pathlib.Path, "rglob", lambda *args, order=order: order(found(*args)))
+        names.append(collect_dataset.make_players(str(tmp_path), CARTS)[0].name)
+    assert names[0] == names[1]
+
+
+def test_agent_is_trained_in_a_run_of_its_own(tmp_path, monkeypatch):
+    trained = []
+    network = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+
+    def train(config):
+        trained.append(config)
+        export_policy(tmp_path, network, lambda x: x, (4,), "float32")
+        return types.SimpleNamespace(folder=types.SimpleNamespace(export=tmp_path)), None
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(collect_dataset.train_doorkey, "main", train)
+    act = collect_dataset.trained_agent(3)
+    assert act(np.ones(4, np.float32)) in (0, 1)
+    (config,) = trained
+    assert config.seed == 3
+    presets = collect_dataset.train_doorkey.PRESETS.values()
+    assert config.path not in [dataclasses.replace(each, seed=3).path for each in presets]
 
 
 def test_pretrained_policy_is_recorded(tmp_path):

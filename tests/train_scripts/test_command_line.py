@@ -211,54 +211,6 @@ def test_every_preset_has_a_line(name):
     assert all(len(line) < 75 for line in script.ABOUT.values())
 
 
-SEEDS = """
-import dataclasses
-from rrl_tf.training import MetricsLog, RunConfig
-from train_scripts import command_line, interpret
-
-@dataclasses.dataclass(frozen=True)
-class Config(RunConfig):
-    steps: int = 3
-
-def main(config):
-    '''Does it.'''
-    assert config.seed != 7, "seven"
-    log = MetricsLog(config.path, loggers=())
-    for step in (1, 2):
-        log.write(step, {"eval/success": step * config.seed / 10})
-
-command_line.run(main, Config)
-"""
-
-
-@pytest.mark.tf_only
-@pytest.mark.slow
-def test_several_seeds_train_in_their_own_folders_and_are_drawn(tmp_path):
-    script, root = tmp_path / "script.py", pathlib.Path(__file__).parents[2]
-    script.write_text(SEEDS)
-
-    def start(*arguments):
-        return subprocess.run(
-            [sys.executable, "script.py", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            capture_output=True,
-            text=True,
-        )
-
-    done = start("--seeds", "1", "3", "--jobs", "2", "--name=mine", "--steps=2")
-    assert done.returncode == 0, done.stderr
-    assert "eval/success at step 2: 0.2, 0.6; mean 0.4, 0.2 to 0.6 over 2 seeds" in done.stdout
-    names = {path.name for path in (tmp_path / "runs").iterdir()}
-    logs = {f"mine-seed{seed}{suffix}" for seed in (1, 3) for suffix in ("", ".log")}
-    assert names == {*logs, "mine-seeds-1-3.png"}
-    failed = start("--seeds", "7")
-    assert failed.returncode == 1
-    assert failed.stderr.endswith("error: --seed=7 --name= failed: AssertionError: seven\n")
-    twice = start("--seeds", "1", "1")
-    assert "`seeds` distinct; received 1 and (1, 1)" in twice.stderr
-
-
 def test_groups_have_no_option_twice():
     names = " ".join(command_line.GROUPS.values()).split()
     assert len(names) == len(set(names))

@@ -149,6 +149,11 @@ def test_wrong_models_end_with_one_line(monkeypatch, capsys, tmp_path, arguments
     assert not list(tmp_path.glob("**/*.png"))
 
 
+@pytest.mark.parametrize("name", ["MemoryS7Random", "ComparisonS6", "KeyCorridorS3R1"])
+def test_task_of_a_packaged_policy_comes_from_its_name(name):
+    assert script.named_task(name).name == name
+
+
 def test_keras_file_without_a_task_is_refused(model_file):
     with pytest.raises(InvalidInput, match="`--task` must be given"):
         script.load(str(model_file))

@@ -35,7 +35,7 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, model):
     from rrl_tf.data.sort_of_clevr import examples, sample_sort_of_clevr
     from train_scripts import train_sort_of_clevr as script
 
-    config = toy_config(tmp_path, model=model)
+    config = toy_config(tmp_path, model=model, keep_best=True)
     run = script.main(config)
     folder = run.folder
     rows = metrics(folder.path)
@@ -50,6 +50,9 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, model):
     validation = sample_sort_of_clevr(3, seed=script.VALIDATION_SEED)
     last = script.accuracies("eval", script.is_right(run.model, validation), validation)
     assert float(rows[-1]["eval/relational"]) == pytest.approx(last["eval/relational"], abs=1e-4)
+    assert last["eval/accuracy"] == pytest.approx(np.mean(list(last.values())))  # as many of each
+    best = max(rows, key=lambda row: float(row["eval/accuracy"]))
+    assert folder.best_file.name == f"best-{int(best['step']):010d}.keras"
     assert (folder.figures / "attention.png").exists() == (model == "relational")
     assert (folder.export / "1" / "saved_model.pb").exists()
     assert "100 questions about 5 new pictures" in capsys.readouterr().out

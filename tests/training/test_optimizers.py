@@ -61,6 +61,19 @@ def test_learning_rate_may_be_changed_during_the_training():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("name", ["AdamW", "Muon"])
+def test_private_weight_decay_of_keras_3_15_accepts_another_learning_rate(name):
+    """Check `_OneLearningRate` before you add a version here and in pyproject.toml."""
+    assert keras.version().startswith("3.15.")
+    theirs = getattr(keras.optimizers, name)(0.5, weight_decay=0.1)
+    weight = keras.Variable([[2.0]])
+    theirs.build([weight])
+    wrapped = optimizers._WithLearningRate(theirs)
+    wrapped.learning_rate = 0.25
+    theirs._apply_weight_decay.__func__(wrapped, [weight])
+    np.testing.assert_allclose(weight, [[2 - 2 * 0.1 * 0.25]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("make", [optimizers.AdamW, optimizers.Muon])
 def test_schedule_is_not_called_for_every_weight(make):
     schedule = Counting()

@@ -15,14 +15,19 @@ from rrl_tf.training.fit import train_step
 pytestmark = pytest.mark.tf_only
 
 
-def recorded_names(folder):
-    """Return the names of all CPU events of a profile, split at slashes."""
+def recorded(folder):
+    """Return the plane of the CPU in a profile, and its events."""
     from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace  # private in TensorFlow 2.21
 
     (file,) = folder.rglob("*.xplane.pb")
     planes = {plane.name: plane for plane in XSpace.FromString(file.read_bytes()).planes}
     host = planes["/host:CPU"]
-    events = [event for line in host.lines for event in line.events]
+    return host, [event for line in host.lines for event in line.events]
+
+
+def recorded_names(folder):
+    """Return the names of all CPU events of a profile, split at slashes."""
+    host, events = recorded(folder)
     names = [host.event_metadata[event.metadata_id].name for event in events]
     return [part for name in names for part in name.split("/")]
 
@@ -37,6 +42,20 @@ def compiled(**options):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     model.compile(optimizer, "mse", metrics=["mae"], weighted_metrics=["mse"], jit_compile=False)
     return model
+
+
+def test_private_argument_of_trace_is_recorded_by_tensorflow_2_21(tmp_path):
+    """Check `Profile` before you add a version here and in pyproject.toml.
+
+    TensorBoard takes an event with `_r` and `step_num` as the marker of a step.
+    """
+    assert tf.__version__.startswith("2.21.")
+    profile = Profile(tmp_path, 0, count=1)
+    profile.on_train_batch_begin(0)
+    profile.on_train_batch_end(0)
+    host, events = recorded(tmp_path)
+    (step,) = (e for e in events if host.event_metadata[e.metadata_id].name == "train")
+    assert {"_r", "step_num"} <= {host.stat_metadata[s.metadata_id].name for s in step.stats}
 
 
 def test_fit_run_records_steps_and_scopes(tmp_path, capsys):

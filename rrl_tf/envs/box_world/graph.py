@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import natural, positive_int
+from rrl_tf._arguments import positive_int
 from rrl_tf._typing import Tensor
 from rrl_tf.envs.box_world.env import AGENT, LOOKS, MOVES, REWARDS, BoxWorld
 from rrl_tf.envs.box_world.levels import (
@@ -50,9 +50,8 @@ class BoxWorldGraph:
     levels. `BoxWorldLevels` generates the pool once, in NumPy.
 
     Args:
-        pool: number of levels in the pool.
-        pool_seed: seed of the pool. Its random numbers differ from those of `BoxWorld.reset` for
-            any seed below 2**32, so evaluations use different levels.
+        pool: number of levels in the pool. Its random numbers differ from those of `BoxWorld.reset`
+            for any seed below 2**32, so evaluations use different levels.
         reset_on_truncation: whether a time limit ends an episode. If `False`, `truncated` is always
             false.
         **options: arguments of `BoxWorld`.
@@ -76,12 +75,10 @@ class BoxWorldGraph:
     def __init__(
         self,
         pool: int = 20_000,
-        pool_seed: int = 0,
         reset_on_truncation: bool = True,
         **options: Any,
     ) -> None:
         self.pool = positive_int("pool", pool)
-        self.pool_seed = natural("pool_seed", pool_seed)
         self.reset_on_truncation = reset_on_truncation
         env = BoxWorld(**options)
         self.levels = env.levels
@@ -94,7 +91,7 @@ class BoxWorldGraph:
     @functools.cached_property
     def _pool(self):
         """Cells `(P, N)` and agents `(P,)` of the pool, made when an episode is first drawn."""
-        rng = np.random.default_rng((self.pool_seed, 1))
+        rng = np.random.default_rng((0, 1))
         with tf.init_scope():  # the first use may be inside a `tf.function`
             state = self.state_of(self.levels.draw(rng) for _ in range(self.pool))
             return tf.cast(state.cells, tf.uint8), state.agent

@@ -111,11 +111,6 @@ class BoxWorldStart:
         """The pairs (colour of the lock, colour of the key) of all boxes that contain a key."""
         return frozenset((lock, key) for lock, key, _ in self.boxes if key)
 
-    @property
-    def solution_pairs(self) -> frozenset[tuple[int, int]]:
-        """The `pairs` of the boxes on the way to the gem."""
-        return frozenset((lock, key) for lock, key, wrong in self.boxes if key and not wrong)
-
 
 def held_out_pairs(num_colours: int = 20, fraction: float = 0.2, seed: int = 0) -> frozenset[Any]:
     """Return the pairs (colour of a lock, colour of the key in its box) excluded from training.

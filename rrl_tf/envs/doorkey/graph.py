@@ -19,7 +19,6 @@ from minigrid.core.world_object import Door, Goal, Key, Wall
 from rrl_tf._arguments import number_from, positive_int
 from rrl_tf._typing import Tensor
 from rrl_tf.envs.doorkey.env import ACTIONS, MINIMUM_SIZE, DoorKeyStart, make_doorkey
-from rrl_tf.envs.graph import choose
 from rrl_tf.envs.minigrid_view import AGENT_CELL, EMPTY, VIEW_SIZE, spread_table
 from rrl_tf.errors import InvalidInput
 
@@ -110,8 +109,8 @@ class DoorKeyGraph:
     Example:
         >>> env = DoorKeyGraph(8)
         >>> state = env.initial_state(num_envs=1024, seed=(0, 0))
-        >>> step = tf.function(env.step_and_reset, jit_compile=True)
-        >>> state, observation, *_ = step(state, tf.zeros(1024, tf.int32), tf.constant((0, 1)))
+        >>> step = tf.function(env.step, jit_compile=True)
+        >>> state, observation, reward, terminated, _ = step(state, tf.zeros(1024, tf.int32))
         >>> observation.shape, observation.dtype
         (TensorShape([1024, 7, 7, 4]), tf.uint8)
     """
@@ -207,28 +206,6 @@ class DoorKeyGraph:
         truncated = (state.steps >= limit) & self.reset_on_truncation
         reward = self._rewarded(state.steps, limit, terminated)
         return state, self.observe(state), reward, terminated, truncated
-
-    def step_and_reset(
-        self, state: DoorKeyState, action: Any, seed: Any
-    ) -> tuple[DoorKeyState, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Take a step in every environment and start new episodes where one ends.
-
-        Args:
-            state, action: as for `step`.
-            seed: as for `initial_state`; it must differ between calls.
-
-        Returns:
-            `(state, observation, reward, terminated, truncated, final_observation)`. Where an
-            episode ends, `state` and `observation` are those of the new episode, and
-            `final_observation` is the last observation of the old one; elsewhere,
-            `final_observation` equals `observation`. `terminated` and `truncated` are never both
-            true. The rest is as in `step`.
-        """
-        state, final_observation, reward, terminated, truncated = self.step(state, action)
-        truncated &= ~terminated
-        new = self.initial_state(reward.shape[0], seed)
-        state = choose(terminated | truncated, new, state)
-        return state, self.observe(state), reward, terminated, truncated, final_observation
 
     @property
     def time_limit(self) -> int:

@@ -21,9 +21,14 @@ from rrl_tf.errors import InvalidInput
 class DoorKeyVectorEnv(VectorEnv):
     """A vector environment of MiniGrid's DoorKey, which computes a step with tensor operations.
 
-    It has the same interface, dynamics and `info` as a `SeededVectorEnv` of `make_doorkey`, and
-    also restarts an ended episode in the same step. Two things differ: for the same seed this class
-    draws different episodes from the same distribution, and its state cannot be stored.
+    It has the same spaces, dynamics and `info` as a `SeededVectorEnv` of `make_doorkey`, and also
+    restarts an ended episode in the same step. These things differ:
+
+    - For the same seed, it draws different episodes from the same distribution.
+    - It has no `get_state` and `set_state`, so its state cannot be stored.
+    - The only option of `reset` is `starts`, with one start per environment, instead of `start`.
+    - It has no `reset_options`, so every later episode is drawn at random.
+    - It has no `envs` and cannot render.
 
     Args:
         size: side of the grid in cells, 5 to 255.
@@ -169,7 +174,7 @@ class DoorKeyVectorEnv(VectorEnv):
         return tf.stack(self.graph.initial_state(self.num_envs, seed))
 
     def _stepped(self, packed, action, seed):
-        """Compute `DoorKeyGraph.step_and_reset` with the state packed into one tensor.
+        """Take a step and start new episodes where one ends; the state is packed into one tensor.
 
         Each additional argument of a compiled call costs as much time as steps of many
         environments. Unpacking views to observations is faster outside of the graph.

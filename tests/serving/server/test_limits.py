@@ -1,5 +1,6 @@
 """Limits of requests, connections and replies, and requests that try to stall the server."""
 
+import asyncio
 import contextlib
 import gzip
 import http.client
@@ -678,6 +679,21 @@ def test_half_closed_connection_gets_the_reply_in_progress(server, tools):
             connection.shutdown(socket.SHUT_WR)
             reply = b"".join(iter(lambda: connection.recv(4096), b""))
         assert reply.count(b"HTTP/1.1 200 OK") == reply.count(b"predictions") == answers
+
+
+def test_half_closed_connection_gets_a_slow_reply_to_get(server, monkeypatch):
+    status = server._inference.status
+
+    async def slow_status(model):
+        await asyncio.sleep(0.3)
+        return await status(model)
+
+    monkeypatch.setattr(server._inference, "status", slow_status)
+    with socket.create_connection(("127.0.0.1", server.rest_port), timeout=20) as connection:
+        connection.sendall(b"GET /v1/models/tiny HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        reply = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert reply.startswith(b"HTTP/1.1 200 OK") and b"AVAILABLE" in reply
 
 
 def test_chunks_of_one_byte_do_not_stall_readiness(server, tools):

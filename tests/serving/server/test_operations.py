@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 
 from serving.client import ServingError, connect
-from serving.server import config_files
+from serving.server import config_files, rest
 from serving.server.batching import BatchingParameters
 from serving.server.config_files import StartError
 
@@ -340,6 +340,15 @@ def test_unix_socket_answers_within_the_channel_arguments(exported, tmp_path, to
     os.mkfifo(tmp_path / "other")
     changes["grpc_socket_path"] = str(tmp_path / "other")
     with pytest.raises(StartError, match="cannot listen"), tools.serve(exported, **changes):
+        pass
+
+
+def test_a_server_without_worker_processes_stops_with_its_own_error(exported, tools, monkeypatch):
+    def fail(_):
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(rest, "Workers", fail)
+    with pytest.raises(BlockingIOError, match="no more processes"), tools.serve(exported):
         pass
 
 

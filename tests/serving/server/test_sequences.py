@@ -19,6 +19,7 @@ import pytest
 from rrl_tf.envs import SeededVectorEnv, doorkey_task
 from rrl_tf.export import load_policy
 from rrl_tf.pretrained import pretrained_folder
+from serving import windows
 from serving.client import ServingError, connect
 from serving.errors import invalid
 from serving.local import served
@@ -327,7 +328,8 @@ class CountingStore:
 
     async def request(self, name, *flags, signature="act", output_filter=(), **more):
         parameters = SequenceParameters(name, "start" in flags, "end" in flags)
-        inputs = {"x": np.zeros(1, np.float32), **more} if signature == "act" else {}
+        x = {} if "observation" in more else {"x": np.zeros(1, np.float32)}
+        inputs = {**x, **more} if signature == "act" else {}
         arguments = (self, signature, inputs, parameters, output_filter, self.run)
         _, outputs = await self.store.request(*arguments)
         return outputs
@@ -615,6 +617,32 @@ def test_a_window_is_kept(tools):
                     )
                     assert code == "INVALID_ARGUMENT" and words in message
         assert num_sequences(server) == 0
+
+
+@pytest.mark.parametrize(("rows", "is_large"), [(1, False), (2000, True)])
+def test_large_windows_are_copied_and_checked_in_another_thread(store, monkeypatch, rows, is_large):
+    axes = {"states": (2,), "actions": (1,), "returns_to_go": (1,), "timesteps": (), "mask": ()}
+    specs = {name: TensorSpec(name, 1, (None, 3, *more)) for name, more in axes.items()}
+    many, threads = store(), []
+    action = TensorSpec("action", 1, (None, 1))
+    many.signatures = {"act": Signature("act", specs, {"action": action}, {})}
+
+    async def run(signature, inputs):
+        return {"action": inputs["states"][:, -1, :1]}
+
+    many.run = run
+    for name in ("append_step", "set_action"):
+        function = getattr(windows, name)
+
+        def noted(*arguments, function=function):
+            threads.append(threading.current_thread() is not threading.main_thread())
+            return function(*arguments)
+
+        monkeypatch.setattr(windows, name, noted)
+    numbers = np.zeros(rows, np.float32)
+    inputs = {"observation": np.ones((rows, 2), np.float32), "reward": numbers}
+    many.wait(many.request("w", "start", **inputs, target_return=numbers))
+    assert threads == [is_large, is_large]
 
 
 @pytest.mark.slow  # it plays 100,000 steps
