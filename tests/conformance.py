@@ -159,7 +159,7 @@ def sequence_classifier(preset, parameters, attention=None):
 
 
 def vqa(kind, parameters, attention=None, **arguments):
-    small = {"num_classes": 5, "conv_filters": (4, 6), "conv_kernel_sizes": (3, 2)}
+    small = {"num_classes": 5, "conv_filters": (4, 6), "conv_kernel_size": (3, 2)}
     small |= {"conv_strides": (2, 2), "hidden_units": (7,), **arguments}
     return Case(
         kind.__name__,

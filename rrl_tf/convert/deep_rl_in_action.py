@@ -21,7 +21,10 @@ from rrl_tf.models import ConvolutionalClassifier, RelationalClassifier, Relatio
 _LEFTOVERS = tuple(f"conv{i}.{kind}" for i in (3, 4) for kind in ("weight", "bias"))
 _QUERY_KEY_VALUE = ("q_proj", "k_proj", "v_proj")
 # Arguments whose values must equal the book's. Sizes may differ.
-_BLOCK = ("activation", "residual", "norm", "score", "qkv_norm", "use_bias", "norm_epsilon")
+_BLOCK = (
+    *("activation", "residual", "norm", "score", "qkv_norm", "use_bias", "norm_epsilon"),
+    "max_offset",
+)
 _Q_NETWORK = (
     *("unseen_feature", "conv_kernel_size", "conv_strides", "conv_padding", "conv_activation"),
     *("conv_pool", "coordinates", "position_embedding", "random_shift", "num_rounds", "readout"),

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from rrl_tf.convert._assign import assign, check_built, torch_layer, torch_query_key_value
+from rrl_tf.convert._assign import (
+    assign,
+    check_built,
+    check_same_network,
+    different_arguments,
+    torch_layer,
+    torch_query_key_value,
+)
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import MLPClassifier, PatchAttentionClassifier
 
@@ -39,6 +46,13 @@ def patch_mnist(model: Network, state_dict: Mapping[str, Any]) -> Network:
     """
     check_built(model, [PatchAttentionClassifier, MLPClassifier], "model.build((None, 28, 28, 1))")
     if isinstance(model, PatchAttentionClassifier):
+        check_same_network(
+            model,
+            'PatchAttentionClassifier.from_preset("patch-mnist")',
+            different_arguments(
+                model, PatchAttentionClassifier.from_preset("patch-mnist"), ("num_heads",)
+            ),
+        )
         names = ("attn.query", "attn.key", "attn.value")
         assignments = torch_query_key_value(model.attention, names)
         assignments += torch_layer("fc", model.head)

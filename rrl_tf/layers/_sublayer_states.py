@@ -22,7 +22,7 @@ def sublayer_states(layer: keras.layers.Layer) -> dict[str, dict[str, Any]]:
     states = {path: _state(sublayer) for path, sublayer in _sublayers(layer, "", {id(layer)})}
     # Under a mixed policy, the constructor gives some sublayers full precision.
     is_mixed = policy.compute_dtype != policy.variable_dtype
-    as_constructed = {"dtype": keras.dtype_policies.serialize(policy)}
+    as_constructed = {"dtype": keras.dtype_policies.serialize(policy), "trainable": True}
     changed = is_mixed or any(state != as_constructed for state in states.values())
     return states if changed else {}
 
@@ -38,19 +38,23 @@ def restore_sublayers(layer: keras.layers.Layer, states: Mapping[str, Mapping[st
         sublayer.dtype_policy = policy
         if "lora_rank" in state:
             sublayer.enable_lora(state["lora_rank"], lora_alpha=state["lora_alpha"])
-        if "trainable" in state:
-            sublayer.trainable = state["trainable"]
+    # Parents come first, because an assignment also changes all sublayers. Assigning an unchanged
+    # value would make the kernel of a layer with LoRA trainable.
+    for path, state in states.items():
+        if sublayers[path].trainable != state.get("trainable", True):
+            sublayers[path].trainable = not sublayers[path].trainable
 
 
 def _state(layer):
-    state = {"dtype": keras.dtype_policies.serialize(layer.dtype_policy)}
+    state = {
+        "dtype": keras.dtype_policies.serialize(layer.dtype_policy),
+        "trainable": layer.trainable,
+    }
     if layer.quantization_mode is not None:
         config = keras.saving.serialize_keras_object(layer.quantization_config)
         state["quantization_config"] = config
     if getattr(layer, "lora_enabled", False):
         state |= {"lora_rank": layer.lora_rank, "lora_alpha": layer.lora_alpha}
-    if not layer.trainable:
-        state["trainable"] = False
     return state
 
 

@@ -11,6 +11,9 @@ from keras import ops
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.layers._sublayer_states import restore_sublayers, sublayer_states
 
+HIDDEN = -1e30
+"""Added to scores that a softmax must ignore: far below every score, and finite (no row is NaN)."""
+
 
 class BaseLayer(keras.layers.Layer):
     """Base class of layers, which implements the configuration that Keras saves.
@@ -61,6 +64,7 @@ def make_dense(
     use_bias: bool = True,
     bias_initializer: Initializer = "zeros",
     full_precision: bool = False,
+    kernel_initializer: Initializer | None = None,
 ) -> keras.layers.Dense:
     """Return a dense layer with the `kernel_initializer` and the dtype policy of its owner.
 
@@ -75,13 +79,14 @@ def make_dense(
         full_precision: whether the layer computes in float32 under a mixed-precision policy. Logits
             and Q values need this, because bfloat16 with its three digits would lose small
             differences between them.
+        kernel_initializer: initialiser of the matrix; `None` means the owner's.
     """
     dense = keras.layers.Dense(
         units,
         activation=activation,
         use_bias=use_bias,
         # A clone, because an unseeded initialiser returns the same numbers each time it is called.
-        kernel_initializer=owner.kernel_initializer.clone(),
+        kernel_initializer=kernel_initializer or owner.kernel_initializer.clone(),
         bias_initializer=bias_initializer,
         dtype=owner.dtype_policy.variable_dtype if full_precision else owner.dtype_policy,
         name=name,
@@ -105,6 +110,28 @@ def dense_on_rows(dense: keras.layers.Layer, inputs: Tensor) -> Tensor:
 def softmax(scores: Tensor) -> Tensor:
     """Return the softmax over the last axis, without Keras' warning for an axis of size 1."""
     return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+
+
+def masked_softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Return the softmax of the allowed scores over the last axis.
+
+    Args:
+        scores: `(..., S)`, finite.
+        allowed: bool, broadcasts to `scores`; `None` means that all scores are allowed.
+
+    Returns:
+        `(..., S)`, 0 for scores that are not allowed and in a row without an allowed score.
+    """
+    if allowed is None:
+        return softmax(scores)
+    # Half precision would lose small probabilities, so the softmax is at least float32.
+    dtype = keras.backend.result_type(scores.dtype, "float32")
+    # Adding to scores makes their softmax exactly 0. On a CPU, a sum that broadcasts is ten times
+    # faster than `where`.
+    weights = softmax(ops.cast(scores, dtype) + HIDDEN * ops.cast(ops.logical_not(allowed), dtype))
+    # The softmax of a row without an allowed score is uniform, but must be 0.
+    weights = weights * ops.cast(ops.any(allowed, axis=-1, keepdims=True), dtype)
+    return ops.cast(weights, scores.dtype)
 
 
 def same_shape(shape: Shape, expected: Shape, broadcast: bool = False) -> bool:

@@ -10,13 +10,11 @@ from keras import ops
 from rrl_tf._arguments import dropout_rate, one_of, optional_positive_int, positive_int
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense, make_norm, softmax
+from rrl_tf.layers.base import HIDDEN, BaseLayer, dense_on_rows, make_dense, make_norm, softmax
 from rrl_tf.layers.masks import carried_mask, carry_mask
 
 NORMS = ("post", "pre")
 DROPOUT_PLACEMENTS = ("output", "probabilities")
-# Added to the scores of masked keys. It is far below every score, and finite.
-_HIDDEN = -1e30
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -205,4 +203,4 @@ def _bias(steps, mask=None, rows=None):
     if mask is not None:
         real = ops.cast(mask, "bool")[:, None, None, :]
         allowed = ops.logical_and(allowed, ops.logical_or(real, positions == own))
-    return ops.where(allowed, 0.0, _HIDDEN)
+    return ops.where(allowed, 0.0, HIDDEN)

@@ -19,7 +19,7 @@ from rrl_tf._arguments import (
 )
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers.base import dense_on_rows, make_dense, make_norm, same_shape, softmax
+from rrl_tf.layers.base import dense_on_rows, make_dense, make_norm, masked_softmax, same_shape
 from rrl_tf.layers.masks import (
     EntityLayer,
     attention_mask,
@@ -29,8 +29,6 @@ from rrl_tf.layers.masks import (
 
 SCORES = ("dot", "additive", "book_additive")
 QKV_NORMS = (None, "entity", "joint", "fused")
-# The score of masked keys. It is far below every score, and finite, so that no row becomes NaN.
-_HIDDEN = -1e30
 _LOWEST = float(np.finfo("float32").min)
 
 
@@ -396,20 +394,12 @@ class MultiHeadDotProductAttention(EntityLayer):
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         allowed = None if mask is None else ops.cast(mask, "bool")
         scores = ops.cast(scores if bias is None else scores + bias, dtype)
-        if mask is not None:
-            # Adding to masked scores makes their softmax exactly 0. On a CPU, a sum that broadcasts
-            # is ten times faster than `where`.
-            scores = scores + _HIDDEN * ops.cast(ops.logical_not(allowed), dtype)
         if bias is not None:
             # The softmax of a row of -inf would be NaN.
             scores = ops.maximum(scores, _LOWEST)
             is_finite = ops.not_equal(bias, -math.inf)
             allowed = is_finite if mask is None else ops.logical_and(allowed, is_finite)
-        attention = softmax(scores)
-        if allowed is not None:
-            # The softmax of a row without an allowed key is uniform, but must be 0.
-            attention = attention * ops.cast(ops.any(allowed, axis=-1, keepdims=True), dtype)
-        return ops.cast(attention, self.compute_dtype)
+        return ops.cast(masked_softmax(scores, allowed), self.compute_dtype)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         # With a context, the argument `mask` of `call` masks the context instead of the inputs.

@@ -37,8 +37,8 @@ class RandomShift(BaseLayer):
 
     Example:
 
-    >>> RandomShift(4)(keras.ops.ones((2, 84, 84, 4)), training=True).shape
-    TensorShape([2, 84, 84, 4])
+    >>> tuple(RandomShift(4)(keras.ops.ones((2, 84, 84, 4)), training=True).shape)
+    (2, 84, 84, 4)
 
     References:
         - [Kostrikov et al., 2021](https://arxiv.org/abs/2004.13649) (DrQ)

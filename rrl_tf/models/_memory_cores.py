@@ -20,8 +20,8 @@ class MemoryCore(keras.layers.Layer):
     """Base class of layers that process a sequence step by step with a memory.
 
     The memory is an argument and a result of a call. Only `advance`, which depends on the memory,
-    runs step by step. `project` processes the inputs of all steps before that loop. `read` and
-    `inspect` compute the outputs, the attention and the gates of all steps after it.
+    runs step by step. `project` processes the inputs of all steps before that loop. `read`
+    computes the outputs, the attention and the gates of all steps after it.
 
     Args:
         unroll: whether to unroll the loop over the steps. A `while` loop is traced much faster.
@@ -60,8 +60,8 @@ class MemoryCore(keras.layers.Layer):
     ) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
         steps = self.project(inputs, visible)  # (B, T, size of a step)
         before, after = self._scan(steps, memory, first)
-        attention, gates = self.inspect(steps, before) if return_details else ({}, {})
-        return self.read(steps, before, after), after, attention, gates
+        outputs, attention, gates = self.read(steps, before, after, return_details)
+        return outputs, after, attention, gates
 
     def _scan(self, steps, memory, first):
         """Return the memory before and after every step, each `(B, T, memory_size)`."""
@@ -99,13 +99,18 @@ class MemoryCore(keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
-        """Return the outputs of all steps, `(B, T, output_size)`."""
-        return after
+    def read(
+        self, steps: Tensor, before: Tensor, after: Tensor, return_details: bool
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Return the outputs, the attention and the gates of all steps, as `call` does.
 
-    def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the attention and the gates of all steps, from the memory before each step."""
-        return {}, {}
+        Args:
+            steps: result of `project`.
+            before: memory before every step, `(B, T, memory_size)`.
+            after: memory after every step, `(B, T, memory_size)`.
+            return_details: whether to compute attention and gates.
+        """
+        raise NotImplementedError
 
 
 class RelationalMemoryCore(MemoryCore):
@@ -166,12 +171,16 @@ class RelationalMemoryCore(MemoryCore):
         step, visible = self._split(step)
         return self.cell.update(step, memory, visible)[0]
 
-    def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def read(
+        self, steps: Tensor, before: Tensor, after: Tensor, return_details: bool
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        if not return_details:
+            return after, {}, {}
         step, visible = self._split(_join_time(steps))
         memory = _join_time(before)
         _, attention = self.cell.update(step, memory, visible, every_row=True)
         details = (attention, self.cell.gates(step, memory))
-        return keras.tree.map_structure(lambda x: split_time(x, before.shape[1]), details)
+        return after, *keras.tree.map_structure(lambda x: split_time(x, before.shape[1]), details)
 
 
 class LSTMCore(MemoryCore):
@@ -237,12 +246,14 @@ class LSTMCore(MemoryCore):
         cell = forget_gate * cell + input_gate * ops.tanh(candidate)
         return ops.concatenate([output_gate * ops.tanh(cell), cell], axis=-1)
 
-    def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
-        return ops.split(after, 2, axis=-1)[0]
-
-    def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def read(
+        self, steps: Tensor, before: Tensor, after: Tensor, return_details: bool
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        hidden = ops.split(after, 2, axis=-1)[0]
+        if not return_details:
+            return hidden, {}, {}
         gates, _ = self._gates(steps, ops.split(before, 2, axis=-1)[0])
-        return {}, dict(zip(("input", "forget", "output"), gates))
+        return hidden, {}, dict(zip(("input", "forget", "output"), gates))
 
 
 class WindowCore(MemoryCore):
@@ -297,15 +308,10 @@ class WindowCore(MemoryCore):
     def advance(self, step: Tensor, memory: Tensor) -> Tensor:
         return ops.concatenate([memory, step], axis=-1)[:, self.width + 1 :]
 
-    def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
-        return self._transform(steps, before)[0]
-
-    def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return self._transform(steps, before)[1], {}
-
-    def _transform(self, steps, before):
-        """Return the outputs and the attention of all steps, whose windows form one batch."""
-        times = before.shape[1]
+    def read(
+        self, steps: Tensor, before: Tensor, after: Tensor, return_details: bool
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        times = before.shape[1]  # the windows of all steps form one batch
         windows = ops.concatenate([before, steps], axis=-1)
         windows = ops.reshape(windows, (-1, self.context_length, self.width + 1))
         tokens, is_real = ops.split(windows, [self.width], axis=-1)
@@ -313,7 +319,7 @@ class WindowCore(MemoryCore):
         for block in self.blocks:
             x, scores = block(x, mask=is_real[..., 0] > 0.5, return_attention_scores=True)
             attention[block.name] = split_time(scores, times)
-        return split_time(self.norm(x[:, -1]), times), attention
+        return split_time(self.norm(x[:, -1]), times), attention if return_details else {}, {}
 
 
 class NoMemoryCore(MemoryCore):
@@ -342,8 +348,10 @@ class NoMemoryCore(MemoryCore):
     def advance(self, step: Tensor, memory: Tensor) -> Tensor:
         return memory
 
-    def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
-        return steps
+    def read(
+        self, steps: Tensor, before: Tensor, after: Tensor, return_details: bool
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        return steps, {}, {}
 
 
 def _time_scale(received):

@@ -15,12 +15,12 @@ import keras
 from keras import ops
 
 import rrl_tf
-from rrl_tf._arguments import number_from, one_of, positive_int
+from rrl_tf._arguments import number_from, one_of, path_of, positive_int
 from rrl_tf._atomic import draft_folder
-from rrl_tf._typing import Shape, Tensor
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CensoredNormal
-from rrl_tf.layers.base import BaseLayer, make_dense
+from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense
 from rrl_tf.models.architectures import Architecture
 from rrl_tf.pretrained import (
     FOLDER,
@@ -105,7 +105,7 @@ class BaseModel(BaseLayer, keras.Model):
                     f"weights; received {name!r}"
                 )
             return cls(**architecture_config(cls._architectures, str(name), overrides))
-        has_folder = is_on_hub(name) or pathlib.Path(name).is_dir()
+        has_folder = is_on_hub(name) or path_of("preset", name).is_dir()
         if str(name) not in cls.presets and not has_folder:
             raise InvalidInput(
                 f"`preset` must be one of {tuple(cls.presets)}; received {_with_class(str(name))}"
@@ -420,6 +420,46 @@ def build_in_turn(layers: Sequence[keras.layers.Layer], shape: Shape) -> Shape:
         layer.build(shape)
         shape = layer.compute_output_shape(shape)
     return shape
+
+
+def make_q_head(
+    owner: keras.Model,
+    num_actions: int,
+    hidden_units: Sequence[int],
+    dueling: bool,
+    activation: str = "relu",
+    kernel_initializer: Initializer | None = None,
+) -> tuple[list[keras.layers.Layer], keras.layers.Layer]:
+    """Return the hidden layers and the last layer of a Q network, for `q_values`.
+
+    Args:
+        owner: model with a `kernel_initializer`.
+        num_actions: A, the number of actions.
+        hidden_units: sizes of the hidden layers.
+        dueling: whether the last layer returns the inputs of `dueling_values`.
+        activation: activation of the hidden layers.
+        kernel_initializer: initialiser of the last matrix; `None` means the owner's.
+    """
+    return make_hidden(owner, hidden_units, activation), make_dense(
+        owner,
+        "head",
+        num_actions + (1 if dueling else 0),  # the first is the value of the state
+        full_precision=True,
+        kernel_initializer=kernel_initializer,
+    )
+
+
+def q_values(layers: Sequence[keras.layers.Layer], x: Tensor, dueling: bool) -> Tensor:
+    """Return the Q values `(..., A)` of features `(..., F)`.
+
+    Args:
+        layers: the hidden layers and the last layer, from `make_q_head`.
+        x: the features.
+        dueling: as in `make_q_head`.
+    """
+    for layer in layers:
+        x = layer(x) if len(x.shape) == 2 else dense_on_rows(layer, x)
+    return dueling_values(x) if dueling else x
 
 
 def dueling_values(outputs: Tensor) -> Tensor:

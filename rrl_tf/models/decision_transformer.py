@@ -75,8 +75,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         Dict of predictions: `"action"` `(B, K, A)`, `"state"` `(B, K, S)`, `"return"` `(B, K, 1)`
         and, with a censored normal distribution, `"distribution"` `(B, K, 2 A)`. They are float32
         also under a mixed-precision policy. With `return_attention_scores`, a pair of this dict and
-        a dict
-        `"block_1"`, ... -> attention `(B, H, 3 K, 3 K)`, whose rows and columns are
+        a dict `"block_1"`, ... -> attention `(B, H, 3 K, 3 K)`, whose rows and columns are
         `r_0 s_0 a_0 r_1 ...`.
 
     Raises:

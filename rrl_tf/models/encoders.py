@@ -17,7 +17,7 @@ from rrl_tf.models.base import architecture_config, build_in_turn, make_layer
 from rrl_tf.models.relational_q_network import RelationalEncoder, with_preprocessor
 
 SMALLEST_PICTURE = 36
-"""Minimum height and width of pictures to convolve; smaller grids get a relational network."""
+"""Minimum height and width of a picture, for which the default network has convolutions."""
 
 
 class DenseEncoder(keras.layers.Layer):
@@ -155,11 +155,12 @@ def encoders_of(
     """Return the argument `encoders` of `MultiInputEncoder` for preprocessed observations.
 
     Images of at least 36 x 36 pixels get convolutions, smaller grids the encoder that `grids`
-    names, and all other parts dense layers.
+    names, and all other parts dense layers. With `grids="dense"`, images get dense layers too.
 
     Args:
         preprocessor: `Preprocessor` with `parts`.
-        grids: `"dense"`, `"convolutional"`, or an architecture of `RelationalQNetwork`.
+        grids: `"dense"` (also for images), `"convolutional"`, or an architecture of
+            `RelationalQNetwork`.
         **overrides: arguments that replace those of the architecture.
     """
     return {name: _encoder_of(part, grids, overrides) for name, part in preprocessor.parts.items()}

@@ -19,7 +19,7 @@ from rrl_tf._arguments import (
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import MultiHeadDotProductAttention
-from rrl_tf.layers.base import make_dense
+from rrl_tf.layers.base import LayerNormalization, make_dense
 from rrl_tf.models.architectures import (
     CONVOLUTIONAL_CLASSIFIER,
     MLP_CLASSIFIER,
@@ -125,7 +125,7 @@ class RelationalClassifier(GridModel, architectures=RELATIONAL_CLASSIFIER):
                 None if self.conv_norm else "relu",
             )
             if self.conv_norm:
-                yield keras.layers.LayerNormalization(
+                yield LayerNormalization(
                     epsilon=1e-5, dtype=self.dtype_policy, name=f"convolution_norm_{i}"
                 )
                 yield keras.layers.ReLU(dtype=self.dtype_policy)

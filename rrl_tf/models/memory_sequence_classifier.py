@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, RelationalMemory
-from rrl_tf.layers.base import dense_on_rows
+from rrl_tf.layers.base import LayerNormalization, dense_on_rows
 from rrl_tf.models.architectures import MEMORY_SEQUENCE_CLASSIFIER
 from rrl_tf.models.base import BaseModel, build_in_turn, make_layer
 
@@ -128,11 +129,11 @@ class MemorySequenceClassifier(BaseModel, architectures=MEMORY_SEQUENCE_CLASSIFI
         return None  # logits have no time axis
 
 
-@keras.saving.register_keras_serializable(package="rrl_tf")
 class _CausalTransformer(keras.layers.Layer):
-    """Causal transformer that returns the output `(B, width)` at the last position.
+    """Causal transformer that returns the output `(B, width)` at the last unmasked position.
 
-    The last position attends to all others, so its output corresponds to the last state of an RNN.
+    This position attends to all earlier ones, so its output corresponds to the last state of an
+    RNN.
     """
 
     def __init__(self, width, num_blocks=1, dtype=None, name=None, **block_arguments):
@@ -142,9 +143,7 @@ class _CausalTransformer(keras.layers.Layer):
             CausalTransformerBlock(**block_arguments, dtype=self.dtype_policy, name=f"block_{i}")
             for i in range(1, num_blocks + 1)
         ]
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=1e-5, dtype=self.dtype_policy, name="norm"
-        )
+        self.norm = LayerNormalization(epsilon=1e-5, dtype=self.dtype_policy, name="norm")
         self.supports_masking = True
 
     def build(self, inputs_shape):
@@ -160,7 +159,13 @@ class _CausalTransformer(keras.layers.Layer):
             x, attention[block.name] = block(
                 x, mask=mask, training=training, return_attention_scores=True
             )
-        x = self.norm(x[:, -1])
+        if mask is None:
+            x = x[:, -1]
+        else:
+            positions = ops.arange(ops.shape(x)[1])
+            last = ops.max(ops.where(ops.cast(mask, "bool"), positions, 0), axis=1)
+            x = ops.squeeze(ops.take_along_axis(x, last[:, None, None], axis=1), axis=1)
+        x = self.norm(x)
         return (x, attention) if return_attention_scores else x
 
     def compute_mask(self, inputs, previous_mask):

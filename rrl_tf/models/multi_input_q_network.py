@@ -9,8 +9,7 @@ import keras
 
 from rrl_tf._arguments import optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
-from rrl_tf.layers.base import make_dense
-from rrl_tf.models.base import BaseModel, build_in_turn, dueling_values, make_hidden
+from rrl_tf.models.base import BaseModel, build_in_turn, make_q_head, q_values
 from rrl_tf.models.encoders import MultiInputEncoder, encoders_of
 
 
@@ -73,9 +72,7 @@ class MultiInputQNetwork(BaseModel):
         self.encoder_layer = MultiInputEncoder(
             self.encoders, dtype=self.dtype_policy, name="encoder"
         )
-        self.hidden = make_hidden(self, self.hidden_units)
-        columns = self.num_actions + (1 if self.dueling else 0)
-        self.head = make_dense(self, "head", columns, full_precision=True)
+        self.hidden, self.head = make_q_head(self, self.num_actions, self.hidden_units, dueling)
 
     def build(self, observation_shape: Mapping[str, Shape]) -> None:
         self.encoder_layer.build(observation_shape)
@@ -90,9 +87,7 @@ class MultiInputQNetwork(BaseModel):
         x, _, attention = self.encoder_layer(
             observation, training=training, every_entity=return_attention_scores
         )
-        for layer in [*self.hidden, self.head]:
-            x = layer(x)
-        q = dueling_values(x) if self.dueling else x
+        q = q_values([*self.hidden, self.head], x, self.dueling)
         return (q, attention) if return_attention_scores else q
 
     @classmethod
@@ -108,8 +103,8 @@ class MultiInputQNetwork(BaseModel):
 
         Args:
             preprocessor: `Preprocessor` with `parts`, such as the `preprocessor` of a task.
-            grids: encoder of small grids: `"dense"`, `"convolutional"`, or an architecture of
-                `RelationalQNetwork`.
+            grids: encoder of small grids: `"dense"` (also of images), `"convolutional"`, or an
+                architecture of `RelationalQNetwork`.
             num_rounds, block: arguments of `RelationalQNetwork` that replace those of the
                 architecture.
             **kwargs: other arguments of the network.

@@ -20,10 +20,10 @@ from rrl_tf.models.base import (
     BaseModel,
     architecture_config,
     build_in_turn,
-    dueling_values,
-    make_hidden,
     make_layer,
+    make_q_head,
     one_hot,
+    q_values,
 )
 from rrl_tf.models.encoders import ENCODERS, encoders_of
 from rrl_tf.models.relational_q_network import with_preprocessor
@@ -167,12 +167,13 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         self.encoder_layer = self._part("encoder", ENCODERS[self.encoder], self.encoder_arguments)
         self.core_layer = self._part("core", CORES[self.core], self.core_arguments)
         self.previous_row = None
-        self.hidden = make_hidden(self, self.hidden_units, self.hidden_activation)
-        self.head = keras.layers.Dense(
-            self.num_actions + (1 if self.dueling else 0),  # the first is the value of the state
-            kernel_initializer=self.head_initializer,
-            dtype=self.dtype_policy.variable_dtype,
-            name="head",
+        self.hidden, self.head = make_q_head(
+            self,
+            self.num_actions,
+            self.hidden_units,
+            dueling,
+            self.hidden_activation,
+            self.head_initializer,
         )
 
     def _part(self, name, kind, arguments):
@@ -381,10 +382,8 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             memory_inputs, memory, first, visible, return_details=return_attention or return_gates
         )
         x = ops.concatenate([vector, outputs], axis=-1)
-        for layer in (*self.hidden, self.head):
-            x = dense_on_rows(layer, x)
-        results = [dueling_values(x) if self.dueling else x]
-        results.append(ops.cast(memories, self.variable_dtype))
+        q = q_values([*self.hidden, self.head], x, self.dueling)
+        results = [q, ops.cast(memories, self.variable_dtype)]
         if return_attention:
             rounds = {name: split_time(score, times) for name, score in attention.items()}
             results.append({**rounds, **scores})
@@ -417,14 +416,18 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
 
     @classmethod
     def from_preset(  # type: ignore[override]  # the preprocessor comes second
-        cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
+        cls,
+        name: str | os.PathLike,
+        preprocessor: Any = None,
+        load_weights: bool | None = None,
+        **overrides: Any,
     ) -> Self:
         """Return a named architecture with new weights, or a pretrained model.
 
         Args:
-            name, preprocessor, **overrides: as in `RelationalQNetwork.from_preset`. The
-                preprocessor sets arguments of a relational encoder. If it returns a dict, the
-                network has the encoders of `encoders_of`, relational ones for grids if the
+            name, load_weights, **overrides: as in `RelationalQNetwork.from_preset`.
+            preprocessor: as there. It sets arguments of a relational encoder. If it returns a dict,
+                the network has the encoders of `encoders_of`, relational ones for grids if the
                 architecture has one.
 
         Raises:
@@ -438,7 +441,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         """
         if str(name) in RECURRENT_Q_NETWORK:
             config = architecture_config(RECURRENT_Q_NETWORK, str(name), overrides)
-            if getattr(preprocessor, "parts", None):
+            if getattr(preprocessor, "parts", None) and not load_weights:
                 grids = "fast" if config["encoder"] == "relational" else "dense"
                 given = optional_dict("encoder_arguments", overrides.get("encoder_arguments"), {})
                 arguments = {"encoders": encoders_of(preprocessor, grids, **given)}
@@ -447,7 +450,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
                 given = optional_dict("encoder_arguments", config["encoder_arguments"], {})
                 arguments = with_preprocessor(preprocessor, given)
                 overrides = {**overrides, "encoder_arguments": arguments}
-        return super().from_preset(name, **overrides)
+        return super().from_preset(name, load_weights, **overrides)
 
 
 def _observation(inputs):

@@ -22,10 +22,10 @@ from rrl_tf._arguments import (
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import PositionEmbedding, RandomShift
-from rrl_tf.layers.base import dense_on_rows, make_dense, softmax
+from rrl_tf.layers.base import dense_on_rows, make_dense, masked_softmax
 from rrl_tf.layers.masks import without_removed
 from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
-from rrl_tf.models.base import build_in_turn, dueling_values, make_hidden, one_hot
+from rrl_tf.models.base import build_in_turn, make_q_head, one_hot, q_values
 from rrl_tf.models.grid_model import GridModel, one_per_convolution
 
 CONV_PADDINGS = ("valid", "same", "top_left")
@@ -251,11 +251,13 @@ class RelationalEncoder(GridModel):
         return self._read(entities, width, observation), entities, attention
 
     def _attend(self, nodes, visible):
-        """Return the readout of learned queries, and their attention `(B, readout_heads, 1, N)`."""
+        """Return the readout of learned queries, and their attention `(B, readout_heads, 1, N)`.
+
+        Both are 0 if no entity is visible.
+        """
         scores = dense_on_rows(self.read_scores, nodes)
-        if visible is not None:
-            scores = ops.where(visible[..., None], scores, -1e9)
-        weights = softmax(ops.transpose(scores, (0, 2, 1)))  # (B, readout_heads, N)
+        visible = None if visible is None else visible[:, None]
+        weights = masked_softmax(ops.transpose(scores, (0, 2, 1)), visible)
         read = ops.matmul(ops.cast(weights, nodes.dtype), nodes)
         return ops.reshape(read, (-1, self.read_size)), weights[:, :, None]
 
@@ -365,7 +367,8 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
               number may vary; `"flatten"`, all entities; `"cell"`, only the entity of
               `readout_cell`, so that information about other cells must reach it by attention;
               `"feature"`, only the entity that `readout_feature` marks; `"attention"`, a weighted
-              mean of the visible entities for each of `readout_heads` learned queries.
+              mean of the visible entities for each of `readout_heads` learned queries, or 0 if no
+              entity is visible.
             - `readout_cell`: (row, column) of the cell in the grid after the convolutions.
             - `kernel_initializer`: initialiser of every matrix.
             - `readout_feature`: index of the observation's feature that is 1 in the cell of the
@@ -425,10 +428,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
         self.output_activation = keras.activations.get(output_activation)
-        self.hidden = make_hidden(self, self.hidden_units)
-        # With a dueling head, the first column is the value of the state.
-        columns = self.num_actions + (1 if self.dueling else 0)
-        self.head = make_dense(self, "head", columns, full_precision=True)
+        self.hidden, self.head = make_q_head(self, self.num_actions, self.hidden_units, dueling)
 
     def build(self, observation_shape: Shape) -> None:
         super().build(observation_shape)
@@ -443,9 +443,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         # Returned attention has the rows of all entities, even if the readout needs only one.
         x, _, attention = super().call(observation, training, return_attention_scores, removed)
-        for layer in [*self.hidden, self.head]:
-            x = layer(x)
-        q = self.output_activation(dueling_values(x) if self.dueling else x)
+        q = self.output_activation(q_values([*self.hidden, self.head], x, self.dueling))
         return (q, attention) if return_attention_scores else q
 
     @classmethod

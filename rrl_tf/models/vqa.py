@@ -25,7 +25,7 @@ class _VQA(GridModel):
     """Base class of both models, with the convolutions and the checks of the inputs."""
 
     def _convolutions(self):
-        sizes = zip(self.conv_filters, self.conv_kernel_sizes, self.conv_strides)
+        sizes = zip(self.conv_filters, self.conv_kernel_size, self.conv_strides)
         return [
             self._convolution(f"convolution_{i}", filters, kernel_size, strides, "same")
             for i, (filters, kernel_size, strides) in enumerate(sizes, start=1)
@@ -74,7 +74,8 @@ class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
         num_classes: K, the number of answers.
         conv_filters: channels of each convolution; a ReLU follows each. The padding is 0, so the
             background of an image should be 0 too.
-        conv_kernel_sizes: edge of each convolution's kernels, in pixels.
+        conv_kernel_size: edge of the kernels in pixels: an int for all convolutions, or a sequence
+            with one size for each.
         conv_strides: step of each convolution's kernels.
         coordinates: arguments of `AppendCoordinates`.
         cell_units: sizes of the ReLU layers from a cell, with its coordinates, to its entity.
@@ -119,7 +120,7 @@ class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
         self,
         num_classes: int = 10,
         conv_filters: Sequence[int] = (32, 64),
-        conv_kernel_sizes: Sequence[int] = (5, 5),
+        conv_kernel_size: int | Sequence[int] = (5, 5),
         conv_strides: Sequence[int] = (3, 3),
         coordinates: Mapping[str, Any] | None = None,
         cell_units: Sequence[int] = (128,),
@@ -135,7 +136,7 @@ class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
         self.num_classes = positive_int("num_classes", num_classes)
         self.conv_filters = positive_ints("conv_filters", conv_filters)
         count = len(self.conv_filters)
-        self.conv_kernel_sizes = one_per_convolution("conv_kernel_sizes", conv_kernel_sizes, count)
+        self.conv_kernel_size = one_per_convolution("conv_kernel_size", conv_kernel_size, count)
         self.conv_strides = one_per_convolution("conv_strides", conv_strides, count)
         self.coordinates = optional_dict("coordinates", coordinates, {})
         self.cell_units = positive_ints("cell_units", cell_units)
@@ -222,7 +223,8 @@ class ConvolutionalVQA(_VQA, architectures=CONVOLUTIONAL_VQA):
         num_classes: K, the number of answers.
         conv_filters: channels of each convolution; a ReLU follows each. The padding is 0, so the
             background of an image should be 0 too.
-        conv_kernel_sizes: edge of each convolution's kernels, in pixels.
+        conv_kernel_size: edge of the kernels in pixels: an int for all convolutions, or a sequence
+            with one size for each.
         conv_strides: step of each convolution's kernels.
         hidden_units: sizes of the ReLU layers after the convolutions, at least one.
         kernel_initializer: initialiser of every matrix.
@@ -252,7 +254,7 @@ class ConvolutionalVQA(_VQA, architectures=CONVOLUTIONAL_VQA):
         self,
         num_classes: int = 10,
         conv_filters: Sequence[int] = (24, 24, 24, 24),
-        conv_kernel_sizes: Sequence[int] = (3, 3, 3, 3),
+        conv_kernel_size: int | Sequence[int] = (3, 3, 3, 3),
         conv_strides: Sequence[int] = (2, 2, 2, 2),
         hidden_units: Sequence[int] = (96, 96),
         kernel_initializer: Initializer = "glorot_uniform",
@@ -262,7 +264,7 @@ class ConvolutionalVQA(_VQA, architectures=CONVOLUTIONAL_VQA):
         self.num_classes = positive_int("num_classes", num_classes)
         self.conv_filters = positive_ints("conv_filters", conv_filters)
         count = len(self.conv_filters)
-        self.conv_kernel_sizes = one_per_convolution("conv_kernel_sizes", conv_kernel_sizes, count)
+        self.conv_kernel_size = one_per_convolution("conv_kernel_size", conv_kernel_size, count)
         self.conv_strides = one_per_convolution("conv_strides", conv_strides, count)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         positive_int("the number of hidden_units", len(self.hidden_units))

@@ -80,11 +80,14 @@ def pretrained_folder(name: str | os.PathLike) -> pathlib.Path:
     >>> pretrained_folder("doorkey-5x5").name
     'doorkey-5x5'
     """
-    folder = FOLDER / str(name) if str(name) in pretrained_models() else path_of("preset", name)
     if is_on_hub(name):
         folder = snapshot(str(name), [METADATA])
         if (folder / METADATA).is_file():
             folder = snapshot(str(name), [METADATA, *read_metadata(folder)["sha256"]])
+    elif str(name) in pretrained_models():
+        folder = FOLDER / str(name)
+    else:
+        folder = path_of("preset", name)
     if not (folder / METADATA).is_file():
         known = ", ".join(pretrained_models()) or "none"
         raise InvalidInput(

@@ -77,7 +77,7 @@ class RunConfig:
     """Where to read the list of hosts: the environment variable TF_CONFIG, or Slurm."""
 
     def __post_init__(self) -> None:
-        number_from("`seed`", self.seed, 0, 2**32 - 1)
+        number_from("seed", self.seed, 0, 2**32 - 1)
         require_positive(self, "devices")
         for name in self.logger:
             one_of("logger", name, get_args(LoggerName))

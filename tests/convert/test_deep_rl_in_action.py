@@ -161,6 +161,7 @@ def test_unused_layers_of_the_original_are_ignored():
         ({"output_activation": None}, "output_activation='elu'"),
         ({"block": {"score": "dot"}}, "score='book_additive'"),
         ({"block": {"residual": True, "units": (22,)}}, "residual=False"),
+        ({"block": {"max_offset": 6}}, "max_offset=None"),
         ({"coordinates": None}, "coordinates="),
         ({"unseen_feature": 0}, "unseen_feature=None"),
         ({"conv_strides": 2}, "conv_strides=.1, 1"),

@@ -217,3 +217,7 @@ def test_unbuilt_or_other_models_are_errors():
     two_layers.build((None, 28, 28, 1))
     with pytest.raises(ValueError, match=r"one hidden layer.*\(4, 4\)"):
         patch_mnist(two_layers, {})
+    seven_heads = PatchAttentionClassifier.from_preset("patch-mnist", num_heads=7, key_size=7)
+    seven_heads.build((None, 28, 28, 1))
+    with pytest.raises(ValueError, match="num_heads=1"):
+        patch_mnist(seven_heads, random_blog_weights())

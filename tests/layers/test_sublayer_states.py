@@ -140,6 +140,18 @@ def test_frozen_parts_stay_frozen(tmp_path):
     assert len(attempt.trainable_weights) == len(model.trainable_weights) == 4
 
 
+def test_parts_of_frozen_parts_stay_trainable(tmp_path):
+    model = classifier()
+    dense = attention(model).query_key_value
+    dense.enable_lora(2)
+    model.relations.trainable = False
+    attention(model, 0).trainable = True
+    again = loaded(model, tmp_path)
+    assert [attention(again, round_).trainable for round_ in (0, 1)] == [True, False]
+    expected = [weight.path for weight in model.trainable_weights]
+    assert [weight.path for weight in again.trainable_weights] == expected
+
+
 def test_unchanged_layers_have_an_unchanged_configuration():
     model = classifier()
     assert set(model.get_build_config()) == {"input_shape"}

@@ -58,6 +58,7 @@ def test_encoders_fit_the_parts():
     }
     assert (found["grid"]["unseen_feature"], found["grid"]["readout_cell"]) == (0, (1, 2))
     assert len(found["camera"]["convolutions"]) == 3 and "convolutions" not in found["speed"]
+    assert encoders_of(whole, "dense")["camera"] == {"encoder": "dense", "hidden_units": (64,)}
 
 
 @pytest.mark.parametrize("grids", ["dense", "convolutional", "zambaldi", "grid"])
@@ -96,6 +97,13 @@ def test_a_recurrent_network_unrolls_dicts_like_single_steps(grid_encoder):
     assert ("grid_round_1" in scores) == (grid_encoder == "lstm")
     with pytest.raises(InvalidInput, match=r"must have the parts \['grid', 'speed'\]"):
         model.unroll({**inputs, "observation": {"grid": inputs["observation"]["grid"]}})
+
+
+def test_architecture_of_a_recurrent_network_has_no_weights_to_load():
+    model = RecurrentQNetwork.from_preset("lstm-dense", PREPROCESSOR, load_weights=False)
+    assert model.encoder == "multi_input"
+    with pytest.raises(InvalidInput, match="`load_weights` must be None or False for an arch"):
+        RecurrentQNetwork.from_preset("lstm-dense", PREPROCESSOR, load_weights=True)
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,16 @@ def test_attention_readout_reads_visible_cells_that_are_not_removed():
     np.testing.assert_allclose(array(model(x, removed=removed)), array(q), rtol=1e-4, atol=1e-4)
 
 
+def test_attention_readout_is_0_if_no_cell_is_visible():
+    model = network("grid", (4, 5, 20), SEEN)
+    x = observation((4, 5, 20))
+    x[..., 0] = 1
+    q, attention = model(x, return_attention_scores=True)
+    assert np.abs(array(attention["readout"])).max() == 0
+    x[..., 1:] = 7
+    np.testing.assert_array_equal(array(model(x)), array(q))
+
+
 def test_grid_depends_on_positions_and_takes_grids_of_any_size():
     model = network("grid", (6, 6, 4), None)
     for shape in ((6, 6, 4), (5, 10, 4)):

@@ -20,7 +20,7 @@ def relational(**arguments):
 
 
 def convolutional():
-    return ConvolutionalVQA(conv_kernel_sizes=(3, 3), conv_strides=(2, 2), **SMALL)
+    return ConvolutionalVQA(conv_kernel_size=(3, 3), conv_strides=(2, 2), **SMALL)
 
 
 def make_inputs(pictures, questions, batch=None):

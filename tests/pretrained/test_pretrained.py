@@ -283,6 +283,9 @@ def test_wrong_names_and_arguments_are_errors(copied, tmp_path):
     for name in ("fast", "doorkey-5x5"):
         with pytest.raises(InvalidInput, match="must be True, False or None; received 'no'"):
             RelationalQNetwork.from_preset(name, load_weights="no")
+    for name in (None, 5, "x" * 300):
+        with pytest.raises(InvalidInput, match="`preset` must be a path; received"):
+            RelationalQNetwork.from_preset(name)
     with pytest.raises(InvalidInput, match=r"doorkey-5x5.*received 'doorkey-4x4'$"):
         RelationalQNetwork.from_preset("doorkey-4x4")
     with pytest.raises(InvalidInput, match=r"'doorkey-8x8', a pretrained RecurrentQNetwork$"):
