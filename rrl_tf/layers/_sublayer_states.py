@@ -41,8 +41,9 @@ def restore_sublayers(layer: keras.layers.Layer, states: Mapping[str, Mapping[st
     # Parents come first, because an assignment also changes all sublayers. Assigning an unchanged
     # value would make the kernel of a layer with LoRA trainable.
     for path, state in states.items():
-        if sublayers[path].trainable != state.get("trainable", True):
-            sublayers[path].trainable = not sublayers[path].trainable
+        is_trainable = state.get("trainable", True)
+        if sublayers[path].trainable != is_trainable:
+            sublayers[path].trainable = is_trainable
 
 
 def _state(layer):
