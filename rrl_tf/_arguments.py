@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import numbers
 import pathlib
-import re
 import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -128,8 +127,7 @@ def batch_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
 
 def dropout_rate(name: str, value: Any) -> float:
     """Return `value`, or raise an `InvalidInput` unless it is in [0, 1)."""
-    is_number = isinstance(value, numbers.Real)
-    if not is_number or not 0 <= value < 1:
+    if not isinstance(value, numbers.Real) or not 0 <= value < 1:
         raise InvalidInput(f"`{name}` must be in [0, 1); received {value!r}")
     return value
 
@@ -245,8 +243,6 @@ def assign_arrays(
             lists up to three problems, and no variable is changed.
     """
     variables = _numbered(groups)
-    # Older checkpoints of `fit` have names without leading zeros.
-    arrays = {re.sub(r"\d+$", lambda i: i[0].zfill(3), name): arrays[name] for name in arrays}
     wrong = [f"missing {name}" for name in variables if name not in arrays]
     wrong += [f"unknown {name}" for name in arrays if name not in variables]
     wrong += [

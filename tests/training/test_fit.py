@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import EarlyStop, FitRun, LogFigures, RunConfig
-from rrl_tf.training.fit import model_state, set_model_state
 
 pytestmark = pytest.mark.tf_only
 
@@ -250,17 +249,6 @@ def test_checkpoint_of_another_model_is_rejected(tmp_path):
     with pytest.raises(InvalidInput, match="stored variables do not fit model 'seq"):
         opened(tmp_path / "run", model=other)
     np.testing.assert_array_equal(other.get_weights()[0], weights[0])
-
-
-def test_state_with_names_of_older_checkpoints_is_restored():
-    """They were model/0, model/1, ..., without leading zeros."""
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
-    model.compile("sgd", "mse")
-    state = model_state(model)
-    older = {f"{name[:-3]}{int(name[-3:])}": array + 1 for name, array in state.items()}
-    set_model_state(model, older)
-    for name, array in model_state(model).items():
-        np.testing.assert_array_equal(array, state[name] + 1)
 
 
 @pytest.mark.parametrize("content", ["{}", '{"variables": {"model/0": 1.0}}'])
