@@ -196,7 +196,7 @@ def test_sequence_too_short_is_rejected():
 
 
 def test_state_of_another_core_is_rejected():
-    with pytest.raises(InvalidInput, match="does not fit"):
+    with pytest.raises(InvalidInput, match="do not fit"):
         make_agent("lstm").set_state(make_agent("relational-memory").get_state())
 
 

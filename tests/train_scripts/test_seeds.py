@@ -97,8 +97,11 @@ def test_curves_are_of_a_metric_in_every_log(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_children_receive_one_signal_when_a_terminal_interrupts_or_closes(tmp_path, number):
     """After a second signal, a run stops without a checkpoint."""
-    deadline = time.monotonic() + 60
-    process, log = start(tmp_path, WAIT, "--seeds", "1"), tmp_path / "runs" / "run-seed1.log"
+    deadline, log = time.monotonic() + 60, tmp_path / "runs" / "run-seed1.log"
+    # A process inherits ignored signals, which `nohup` would set for this test.
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    process = start(tmp_path, WAIT, "--seeds", "1")
+    signal.signal(signal.SIGHUP, previous)
     while not (log.exists() and "begun" in log.read_text()):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
