@@ -71,7 +71,7 @@ def _train(children, config):
     log.parent.mkdir(parents=True, exist_ok=True)
     print(f"seed {config.seed}: trains in {config.path}, output in {log}", flush=True)
     with log.open("w") as file:
-        # In a session of its own, because a terminal sends SIGINT to the whole process group, and
+        # In a separate session, because a terminal sends SIGINT to the whole process group, and
         # a second signal stops a run without a checkpoint.
         child = subprocess.Popen(
             [sys.executable, *script, *options],

@@ -1,4 +1,4 @@
-"""What `PolicyTracer` records of networks with several inputs."""
+"""`PolicyTracer` records the attention of the right part of networks with several inputs."""
 
 import gymnasium
 import numpy as np
