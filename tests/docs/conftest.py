@@ -17,6 +17,7 @@ import pytest
 from code_blocks import ROOT
 from gymnasium.spaces import Box
 
+from rrl_tf import gymnasium_agents
 from rrl_tf.agents import RecurrentDoubleDQNConfig
 from rrl_tf.agents import train as agents_train
 from rrl_tf.data import clean
@@ -170,7 +171,9 @@ def short_training(monkeypatch):
             numbers |= {"burn_in": 1, "unroll_length": 2, "n_step": 1}  # each time step is traced
         return train(task, network, dataclasses.replace(config, **numbers), **options)
 
-    monkeypatch.setattr(agents_train, "train_double_dqn", short)
+    # Both modules: one that is first imported now would keep the short training for later tests.
+    for module in (agents_train, gymnasium_agents):
+        monkeypatch.setattr(module, "train_double_dqn", short)
     monkeypatch.setattr(pictures, "LONGEST_FILM", 3)
 
 
