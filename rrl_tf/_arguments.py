@@ -127,9 +127,9 @@ def batch_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
 
 def dropout_rate(name: str, value: Any) -> float:
     """Return `value`, or raise an `InvalidInput` unless it is in [0, 1)."""
-    if not isinstance(value, numbers.Real) or not 0 <= value < 1:
+    if not isinstance(value, numbers.Real) or not 0 <= float(value) < 1:
         raise InvalidInput(f"`{name}` must be in [0, 1); received {value!r}")
-    return value
+    return float(value)
 
 
 def path_of(name: str, value: Any) -> pathlib.Path:
