@@ -2,6 +2,7 @@
 
 python -m train_scripts.train_doorkey                    # ours, 5x5
 python -m train_scripts.train_doorkey --preset quick     # the same, until it solves every start
+python -m train_scripts.train_doorkey --preset few-steps # with more updates per step
 python -m train_scripts.train_doorkey --preset fast-6x6  # a curriculum, tested on new layouts
 python -m train_scripts.train_doorkey --preset book      # the book's agent, as its text says
 """
@@ -107,6 +108,13 @@ PRESETS = {
         learning_rate_updates=12_000,
     ),
     "quick": QUICK,
+    "few-steps": dataclasses.replace(
+        QUICK,
+        preset="few-steps",
+        updates_per_step=1.0,
+        batch_size=64,
+        learning_rate_updates=8000,
+    ),
     "zambaldi": dataclasses.replace(
         FAST, preset="zambaldi", network="zambaldi", bound_entities=False
     ),
@@ -124,6 +132,7 @@ ABOUT = {
     "fast": "5x5; solves every start",
     "fast-6x6": "5x5, then 6x6; evaluated on new layouts",
     "quick": "5x5 in a short time; stops when every start is solved",
+    "few-steps": "5x5 in few environment steps; stops when every start is solved",
     "zambaldi": "5x5 with the architecture of the Box-World paper",
     "book": "5x5 with the book's agent as it was meant",
     "book-published": "5x5 with the book's agent as published, including its errors",

@@ -211,6 +211,7 @@ def test_signal_saves_a_checkpoint(tmp_path, monkeypatch, capsys, number, code):
         pytest.param("book-published", marks=pytest.mark.slow),
         "fast-6x6",
         pytest.param("quick", marks=pytest.mark.slow),
+        pytest.param("few-steps", marks=pytest.mark.slow),
         pytest.param("zambaldi", marks=pytest.mark.slow),
     ],
 )
