@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import os
@@ -153,14 +152,11 @@ class DecisionTransformerAgent:
         Raises:
             InvalidInput: if the data has no environment, or it cannot be created.
         """
-        envs = make_envs(self.data, positive_int("episodes", episodes))
-        if not envs:
-            raise InvalidInput(
-                f"`evaluate` needs data with an environment; received {self.data.name}"
-            )
-        with contextlib.ExitStack() as stack:
-            for env in envs:
-                stack.callback(env.close)
+        with make_envs(self.data, positive_int("episodes", episodes)) as envs:
+            if not envs:
+                raise InvalidInput(
+                    f"`evaluate` needs data with an environment; received {self.data.name}"
+                )
             return ReturnEvaluator(self._policy, envs, target_returns).table(target_returns)
 
     def save(self, path: str | os.PathLike) -> None:
