@@ -1,11 +1,20 @@
 """Episodes whose numbers encode their episode and step."""
 
+import dataclasses
+import signal
+
 import gymnasium
 import numpy as np
 from hypothesis import strategies as st
 
 from rrl_tf.offline import Episode, OfflineData
 
+ENDS = {
+    "finished": lambda: None,
+    "error": lambda: 1 / 0,
+    "Ctrl-C": lambda: signal.raise_signal(signal.SIGINT),
+}
+"""How a training ends -> function that a callback of the training calls."""
 BOX = gymnasium.spaces.Box(-2.0, 4.0, (2,))
 
 
@@ -24,6 +33,22 @@ def offline(lengths, discrete=False):
     space = gymnasium.spaces.Discrete(3) if discrete else BOX
     episodes = tuple(episode(n, 100.0 * i, discrete) for i, n in enumerate(lengths))
     return OfflineData("test", episodes, space, "none")
+
+
+def with_open_envs(data):
+    """Return the data with an environment, and a list of those that are not closed."""
+    opened = []
+
+    class Watched(gymnasium.Wrapper):
+        def __init__(self):
+            super().__init__(data.make_env())
+            opened.append(self)
+
+        def close(self):
+            opened.remove(self)
+            super().close()
+
+    return dataclasses.replace(data, make_env=Watched), opened
 
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=4)

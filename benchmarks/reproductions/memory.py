@@ -21,7 +21,7 @@ from benchmarks.reproduction import (
 from rrl_tf.agents import make_agent
 from rrl_tf.agents.evaluation import NOISE, evaluate
 from rrl_tf.envs import memory_task
-from rrl_tf.interpret.memory_checks import memory_ablations, swap_memories
+from rrl_tf.interpret import play_ablated, swap_memories
 from train_scripts import train_recurrent
 
 TASKS = {
@@ -112,12 +112,12 @@ STEPS_PER_CELL = 20
 """Time limit per cell of the side; the shortest solution from any start needs fewer than three."""
 
 CHANGED_MEMORY = {
-    "unchanged": "trained",
-    "zeros": "zeroed",
-    "another episode's": "shuffled",
-    "uniform attention": "uniform attention",
+    "unchanged": ("trained", "nothing"),
+    "zeros": ("zeroed", "memory"),
+    "another episode's": ("shuffled", "exchanged"),
+    "uniform attention": ("uniform attention", "block_1, uniform"),
 }
-"""Dict from the title of a column to the name in `memory_ablations`."""
+"""Dict from the title of a column to the names in the results and in `play_ablated`."""
 
 
 def training(task, agent, seeds):
@@ -144,8 +144,13 @@ def measure(run):
     task = train_recurrent.make_task(config)
     agent = make_agent(task, network, config)
     resets = task.evaluation_resets(at_most=config.evaluation_episodes)
-    played = memory_ablations(agent, task, resets)
-    found["without"] = {name: each.summary()["success"] for name, each in played.items()}
+    kinds = ["memory", "exchanged"] + ["uniform"] * (network.core == "relational_memory")
+    played = play_ablated(network, task, resets, kinds)
+    found["without"] = {
+        name: played[change].summary()["success"]
+        for name, change in CHANGED_MEMORY.values()
+        if change in played
+    }
     if config.environment == "memory":
         swap = swap_memories(agent.greedy_policy(), task)
         if swap.decided.any():
@@ -249,7 +254,7 @@ def without_memory(results):
     for names, agents in found(results):
         if changed := [agent["without"] for agent in agents if "without" in agent]:
             row = {**names, "seeds": len(changed)}
-            for title, name in CHANGED_MEMORY.items():
+            for title, (name, _) in CHANGED_MEMORY.items():
                 row[title] = optional([each[name] for each in changed if name in each])
             swapped = [agent["swapped"]["outcome"] for agent in agents if "swapped" in agent]
             rows.append(row | {"follows the swapped memory": optional(swapped, ".0f")})

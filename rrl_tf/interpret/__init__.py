@@ -12,10 +12,7 @@ _MODULES = {
     "effects": "Effects interval",
     "episode": "draw_episode",
     "faithfulness": "Faithfulness measure_faithfulness",
-    "memory_checks": (
-        "MemorySwap ShuffledMemory ZeroedMemory memory_ablations swap_memories "
-        "uniform_attention_player"
-    ),
+    "memory_swap": "MemorySwap swap_memories",
     "patching": "Patching patch",
     "places": "trace",
     "probes": "Probe probe probe_places untrained",

@@ -11,6 +11,7 @@ import numpy as np
 
 from rrl_tf._arguments import natural, one_of
 from rrl_tf.envs import Task
+from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret.effects import Effects
 from rrl_tf.interpret.places import MEMORY, Edits, outputs, trace
 from rrl_tf.interpret.states import network_inputs
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # it loads TensorFlow
     from rrl_tf.agents.evaluation import Evaluation
 
 KINDS = ("head", "round", "slot", "memory", "uniform", "shuffled")
+EXCHANGED = "exchanged"
 
 
 def ablate(
@@ -83,14 +85,17 @@ def play_ablated(
         task: the task to play.
         resets: keyword arguments of `reset`, one mapping per episode, such as
             `task.evaluation_resets()`.
-        kinds, seed: as for `ablate`.
+        kinds, seed: as for `ablate`. Another kind is `"exchanged"`: an episode chooses every action
+            with the memory of another episode that is running or, if it is the last one to run, of
+            one that has ended. It still updates its own memory from its own observations.
 
     Returns:
         A dict from the name of each change, as in `ablate`, to an `Evaluation`. `"nothing"` is the
         unchanged model.
 
     Raises:
-        InvalidInput: as for `ablate`, or if `resets` is empty.
+        InvalidInput: as for `ablate`, or if `resets` is empty, or has a single element for
+            `"exchanged"`.
 
     Example:
         >>> from rrl_tf.envs import doorkey_task
@@ -103,7 +108,11 @@ def play_ablated(
     from rrl_tf.agents.evaluation import evaluate
 
     for kind in kinds:
-        one_of("kinds", kind, KINDS)
+        one_of("kinds", kind, (*KINDS, EXCHANGED))
+    if EXCHANGED in kinds and len(resets) < 2:
+        raise InvalidInput(
+            f"`resets` must have at least 2 elements to exchange memories; received {len(resets)}"
+        )
     seed = natural("seed", seed)
     found, player = {}, _Player(model, task, "nothing", seed)
     for name in ("nothing", *player.names(kinds)):
@@ -119,36 +128,53 @@ class _Player:
     def __init__(self, model, task, name, seed):
         self.model, self.task, self.name = model, task, name
         self.rng = np.random.default_rng(seed)
+        self.ended = None  # the memory of an episode that has ended
 
     def names(self, kinds):
         """Return the names of the changes of some kinds that the model has."""
         with contextlib.closing(self.task.make_test_env()) as env:
             view, _ = env.reset(seed=0)
         inputs = network_inputs(self.model, self.task, view[None], self.initial_state(1))
-        changes = _changes(trace(self.model, inputs), self.rng)
-        return [name for kind, name, _ in changes if kind in kinds]
+        found = trace(self.model, inputs)
+        names = [name for kind, name, _ in _changes(found, self.rng) if kind in kinds]
+        return names + [EXCHANGED] * (EXCHANGED in kinds and MEMORY in found)
 
     def act(self, observation):
         return self(observation, {})[0]
 
     def __call__(self, observation, state):
         inputs = network_inputs(self.model, self.task, observation, state)
-        found = trace(self.model, inputs)
-        for _, name, edits in _changes(found, self.rng):
-            if name == self.name:
-                found = trace(self.model, inputs, edits)
-                break
+        found = chosen = trace(self.model, inputs)
+        if self.name == EXCHANGED:
+            chosen = trace(self.model, inputs, {MEMORY: self.exchanged(found[MEMORY])})
+        else:
+            for _, name, edits in _changes(found, self.rng):
+                if name == self.name:
+                    found = chosen = trace(self.model, inputs, edits)
+                    break
         count = len(observation)
         memory = found.get("memory/after", np.zeros((count, 0), "float32"))
-        actions = found["output"].reshape(count, -1).argmax(axis=1).astype("int32")
+        actions = chosen["output"].reshape(count, -1).argmax(axis=1).astype("int32")
         return actions, memory.reshape(count, -1)
 
     def initial_state(self, count):
         is_recurrent = isinstance(self.model, RecurrentQNetwork)
         return _arrays(self.model.initial_state(count)) if is_recurrent else {}
 
-    def next_state(self, *step):
-        return _arrays(self.model.next_state(*step))
+    def exchanged(self, memory):
+        """Return the memories `(B, slots, units)`, so that no episode has its own."""
+        if len(memory) == 1:
+            return self.ended.reshape(memory.shape)
+        # Use a random cycle: an arbitrary permutation may give an episode its own memory.
+        cycle = self.rng.permutation(len(memory))
+        exchanged = np.empty_like(memory)
+        exchanged[cycle] = memory[np.roll(cycle, 1)]
+        return exchanged
+
+    def next_state(self, memory, action, reward, done):
+        if done.any():
+            self.ended = memory[done][0]
+        return _arrays(self.model.next_state(memory, action, reward, done))
 
 
 def _arrays(state):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
+import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +18,12 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.config import FAST
 from rrl_tf.offline.decision_transformer import train_decision_transformer
 from rrl_tf.offline.episodes import OfflineData
-from rrl_tf.offline.evaluation import ReturnEvaluator, export_trajectory_policy, make_envs
+from rrl_tf.offline.evaluation import (
+    ReturnEvaluator,
+    export_trajectory_policy,
+    make_envs,
+    set_noise_scale,
+)
 from rrl_tf.offline.networks import make_agent_parts
 from rrl_tf.offline.sources import load_episodes
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
@@ -153,14 +158,11 @@ class DecisionTransformerAgent:
         Raises:
             InvalidInput: if the data has no environment, or it cannot be created.
         """
-        envs = make_envs(self.data, positive_int("episodes", episodes))
-        if not envs:
-            raise InvalidInput(
-                f"`evaluate` needs data with an environment; received {self.data.name}"
-            )
-        with contextlib.ExitStack() as stack:
-            for env in envs:
-                stack.callback(env.close)
+        with make_envs(self.data, positive_int("episodes", episodes)) as envs:
+            if not envs:
+                raise InvalidInput(
+                    f"`evaluate` needs data with an environment; received {self.data.name}"
+                )
             return ReturnEvaluator(self._policy, envs, target_returns).table(target_returns)
 
     def save(self, path: str | os.PathLike) -> None:
@@ -182,17 +184,18 @@ class DecisionTransformerAgent:
             InvalidInput: if the file cannot be read, or the options describe a different network.
         """
         agent = cls(data, **options)
-        load_weights(agent.network, path)  # checks the file
-        # The noise scale that training has chosen is in the configuration, not in the weights.
-        network = keras.saving.load_model(path, compile=False)
-        saved, expected = network.get_config(), agent.network.get_config()
-        differing = {n for n in saved if saved[n] != expected[n]} - {"name", "noise_scale"}
+        saved = load_weights(agent.network, path)
+        expected = json.loads(agent.network.to_json())["config"]
+        differing = {n for n in expected if saved.get(n, expected[n]) != expected[n]}
+        differing -= {"name", "noise_scale"}
         if differing:
             raise InvalidInput(
                 "`options` must be those of the saved agent; received other values of "
                 f"{', '.join(sorted(differing))}"
             )
-        agent._use(network)
+        if agent.network.action_distribution is not None:
+            # Training has chosen the noise scale, which is not among the options.
+            set_noise_scale(agent.network, saved["noise_scale"])
         return agent
 
     def export(self, folder: str | os.PathLike) -> Path:

@@ -22,7 +22,7 @@ import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -97,25 +97,25 @@ def train_decision_transformer(
     _check_members(network, replicas)
     training, held_out = config.split(data)
     windows = make_windows(training, network, scaling, config)
-    evaluator = _make_evaluator(data, network, scaling, config)
-    is_new = not config.path.exists()
-    if is_new:  # a failure leaves no folder behind
-        _reweight(windows, scaling, config)
-    run = _open_run(data, network, scaling, config, replicas)
-    results = _chosen_noise_scale(run) if run.is_over() else {}
-    if run.is_finished():
+    with _make_evaluator(data, network, scaling, config) as evaluator:
+        is_new = not config.path.exists()
+        if is_new:  # a failure leaves no folder behind
+            _reweight(windows, scaling, config)
+        run = _open_run(data, network, scaling, config, replicas)
+        results = _chosen_noise_scale(run) if run.is_over() else {}
+        if run.is_finished():
+            return run
+        if not run.is_over() and not is_new:
+            _reweight(windows, scaling, config)
+        best = BestWeights(run.folder.path / "best.npz", network, max(evaluator.targets))
+        _fit(run, windows, held_out, evaluator, best, callbacks)
+
+        def evaluate():
+            found = results or _choose_noise_scale(run, evaluator)
+            finish(run, data, held_out, evaluator, best, found)
+
+        run.by_chief(evaluate)
         return run
-    if not run.is_over() and not is_new:
-        _reweight(windows, scaling, config)
-    best = BestWeights(run.folder.path / "best.npz", network, max(evaluator.targets))
-    _fit(run, windows, held_out, evaluator, best, callbacks)
-
-    def evaluate():
-        found = results or _choose_noise_scale(run, evaluator)
-        finish(run, data, held_out, evaluator, best, found)
-
-    run.by_chief(evaluate)
-    return run
 
 
 def _fit(run, windows, held_out, evaluator, best, callbacks):
@@ -196,8 +196,9 @@ def _reweight(windows, scaling, config):
     reweight_by_advantage(windows, scaling, config.advantage_power, *options)
 
 
-def _make_evaluator(data, network, scaling, config):
-    """Compile the network and return its evaluator. Invalid arguments of both raise errors here."""
+@contextlib.contextmanager
+def _make_evaluator(data, network, scaling, config) -> Iterator[ReturnEvaluator]:
+    """Compile the network and yield its evaluator. Invalid arguments of both raise errors here."""
     if network.action_distribution is None:
         data.warn_of_bounds()
         if config.noise_scales:
@@ -207,11 +208,11 @@ def _make_evaluator(data, network, scaling, config):
             )
     observations = data.episodes[0].observations
     input_spec("observation", observations.shape[1:], observations.dtype)  # checks the export
-    envs = make_envs(data, config.evaluation_episodes)
-    compile_network(network, config)
-    targets = config.targets or default_targets(data.returns())
-    targets = targets if return_conditioned(network) else targets[-1:]
-    return ReturnEvaluator(TrajectoryPolicy(network, scaling), envs, targets)
+    with make_envs(data, config.evaluation_episodes) as envs:
+        compile_network(network, config)
+        targets = config.targets or default_targets(data.returns())
+        targets = targets if return_conditioned(network) else targets[-1:]
+        yield ReturnEvaluator(TrajectoryPolicy(network, scaling), envs, targets)
 
 
 def return_conditioned(network: keras.Model) -> bool:

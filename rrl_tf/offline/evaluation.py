@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -70,26 +70,31 @@ def check_network(data: OfflineData, network: keras.Model, scaling: Scaling) -> 
         raise InvalidInput(f"the network for {data.name} must have {expected}; received {received}")
 
 
-def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
-    """Create `count` environments of the data, or return an empty list if it has none.
+@contextlib.contextmanager
+def make_envs(data: OfflineData, count: int) -> Iterator[list[gymnasium.Env]]:
+    """Create `count` environments of the data, and close them at the end of the `with` block.
+
+    The list is empty if the data has no environment.
 
     Raises:
         InvalidInput: if the environment cannot be created, or if its observations or actions do not
             match the data.
     """
     if data.make_env is None:
-        return []
-    try:
-        envs = [data.make_env() for _ in range(count)]
-    except Exception as error:  # an environment may raise any exception
-        is_mujoco = "mujoco" in str(error).lower()
-        fix = " Use pip install 'gymnasium[mujoco]', or" if is_mujoco else " Use"
-        raise InvalidInput(
-            f"cannot make the environment {data.environment}; received {error}.{fix} "
-            "evaluation_episodes=0, which plays no episodes"
-        ) from error
-    _check_spaces(data, envs[0])
-    return envs
+        yield []
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            envs = [stack.enter_context(contextlib.closing(data.make_env())) for _ in range(count)]
+        except Exception as error:  # an environment may raise any exception
+            is_mujoco = "mujoco" in str(error).lower()
+            fix = " Use pip install 'gymnasium[mujoco]', or" if is_mujoco else " Use"
+            raise InvalidInput(
+                f"cannot make the environment {data.environment}; received {error}.{fix} "
+                "evaluation_episodes=0, which plays no episodes"
+            ) from error
+        _check_spaces(data, envs[0])
+        yield envs
 
 
 def _check_spaces(data: OfflineData, env: gymnasium.Env) -> None:

@@ -160,16 +160,28 @@ def fine_tune(
     References:
         - [Zheng et al., 2022](https://arxiv.org/abs/2202.05607)
     """
-    envs = _evaluation_envs(data, network, scaling, training)
+    _check_arguments(data, network, scaling, training)
     target = max(training.targets or default_targets(data.returns()))
-    tuning = _FineTuning(data, network, scaling, training, config, target)
-    run = tuning.run
-    if run.is_finished():
+    with (
+        make_envs(data, training.evaluation_episodes) as evaluation_envs,
+        make_envs(data, config.episodes) as envs,
+    ):
+        tuning = _FineTuning(data, network, scaling, training, config, target, envs)
+        run = tuning.run
+        if run.is_finished():
+            return run
+        policy = TrajectoryPolicy(network, scaling)
+        evaluator = ReturnEvaluator(policy, evaluation_envs, [target])
+        best = BestWeights(run.folder.path / "best.npz", network, target)
+        _play_and_learn(tuning, evaluator, best, tuple(callbacks))
+        tuning.finish(evaluator, best)
         return run
-    evaluator = ReturnEvaluator(TrajectoryPolicy(network, scaling), envs, [target])
-    best = BestWeights(run.folder.path / "best.npz", network, target)
-    callbacks = tuple(callbacks)
-    stops: list[bool | None] = []
+
+
+def _play_and_learn(tuning, evaluator, best, callbacks):
+    """Run rounds until all steps are played, a shutdown is requested or a callback stops."""
+    run, network = tuning.run, tuning.network
+    stops = []
     with (
         translate_xla_errors(),
         GracefulShutdown() as shutdown,
@@ -177,37 +189,33 @@ def fine_tune(
     ):
         while not (run.is_over() or shutdown.requested() or any(stops)):
             metrics = tuning.run_round(
-                functools.partial(evaluate_progress, evaluator, best, training)
+                functools.partial(evaluate_progress, evaluator, best, tuning.training)
             )
             run.keep_best(network)
             stops = [callback(tuning.step, metrics) for callback in callbacks]
             bar.update(tuning.step - bar.n)
             bar.set_postfix({"return": f"{metrics['rollout/return']:.4g}"})
-    tuning.finish(evaluator, best)
-    return run
 
 
-def _evaluation_envs(data, network, scaling, training):
-    """Check that the network can be fine-tuned, and create the environments of the evaluation."""
+def _check_arguments(data, network, scaling, training):
+    """Raise `InvalidInput` unless the network can be fine-tuned and evaluated."""
     if not return_conditioned(network):
         raise InvalidInput(
             "the network must be a DecisionTransformer or a return_conditioned BehaviorCloning; "
             f"received {network.name}"
         )
     check_network(data, network, scaling)
-    envs = make_envs(data, training.evaluation_episodes)
-    if not envs:
+    if data.make_env is None or not training.evaluation_episodes:
         raise InvalidInput(
             "fine-tuning must have data with an environment, and evaluation_episodes; received "
             f"{data.name} and evaluation_episodes={training.evaluation_episodes}"
         )
-    return envs
 
 
 class _FineTuning:
     """State of a fine-tuning run: the network, the episodes to learn from and the counters."""
 
-    def __init__(self, data, network, scaling, training, config, target):
+    def __init__(self, data, network, scaling, training, config, target, envs):
         self.data = data
         self.training_data, self.held_out = training.split(data)
         self.network, self.scaling, self.config = network, scaling, config
@@ -221,7 +229,7 @@ class _FineTuning:
         if exploration is None:
             exploration = 1.0 if network.discrete else 0.1
         self.policy = TrajectoryPolicy(network, scaling, exploration)
-        self.envs = [RecordedEnv(env) for env in make_envs(data, config.episodes)]
+        self.envs = [RecordedEnv(env) for env in envs]
         self.buffer = EpisodeBuffer(self.training_data.episodes, config.buffer_steps)
         self.step = self.rounds = self.updates = 0
         ignored = training.mutable_fields() | training.evaluation_fields()

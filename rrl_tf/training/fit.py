@@ -22,6 +22,7 @@ the model here lives on a single device, and only its training step is distribut
 from __future__ import annotations
 
 import functools
+import json
 import os
 import time
 import zipfile
@@ -298,8 +299,13 @@ class LogFigures(keras.callbacks.Callback):
                 self._log.image(step, name, viz.figure_to_image(figure))
 
 
-def load_weights(model: keras.Model, path: str | os.PathLike) -> None:
+def load_weights(model: keras.Model, path: str | os.PathLike) -> dict[str, Any]:
     """Load the weights of a model from a `.keras` file of a model with the same layers.
+
+    No object that the file describes is created.
+
+    Returns:
+        The serialized configuration of the saved model.
 
     Raises:
         InvalidInput: if the file cannot be read, or its layers are different; the model may then
@@ -308,10 +314,13 @@ def load_weights(model: keras.Model, path: str | os.PathLike) -> None:
     Example:
         >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         >>> model.save("small.keras")
-        >>> load_weights(model, "small.keras")
+        >>> load_weights(model, "small.keras")["name"] == model.name
+        True
     """
     try:
         model.load_weights(path_of("path", path))
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.read("config.json"))["config"]
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise InvalidInput(
             f"`path` must be a .keras file of a network with the same layers; received "

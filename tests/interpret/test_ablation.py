@@ -1,16 +1,19 @@
 """Ablations have the same effect as setting weights to zero."""
 
 import contextlib
+import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from interpreted_networks import agent, functional, states
-from recurrent_networks import array, sequences, shared
+from recurrent_networks import array, network, sequences, shared, some_memory
 
-from rrl_tf.envs import doorkey_task
+from rrl_tf.envs import doorkey_task, enumerate_memory_starts, memory_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret import ablate, play_ablated
-from rrl_tf.interpret.ablation import _shuffled
+from rrl_tf.interpret.ablation import _Player, _shuffled
 from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 
 
@@ -51,6 +54,21 @@ def test_uniform_attention_equals_zero_queries():
         np.testing.assert_allclose(after(found, "round_1, shuffled"), expected, atol=1e-5)
     found = ablate(model, x, ["uniform"])
     np.testing.assert_allclose(after(found, "round_1, uniform"), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["relational-memory-entities", "relational-memory"])
+def test_uniform_attention_of_a_memory_equals_zero_queries(preset):
+    model, step = network(preset), {name: value[:, 0] for name, value in sequences().items()}
+    memory = some_memory(model, 2)
+    found = ablate(model, {**step, "memory": memory}, ["uniform"])
+    [attention] = model.core_layer.cell.attentions
+    gamma, beta = attention.fused_norm.gamma, attention.fused_norm.beta
+    columns = np.arange(gamma.shape[-1]).reshape(attention.num_heads, -1)
+    queries = columns[:, : attention.key_size].ravel()  # columns are [head][q | k | v]
+    with zeroed(gamma, queries), zeroed(beta, queries):
+        expected, *_ = model(step, memory)
+    np.testing.assert_allclose(after(found, "block_1, uniform"), array(expected), atol=1e-5)
+    assert np.abs(found.before - array(expected)).max() > 1e-3
 
 
 def test_shuffled_scores_change_places_only_where_attention_is_allowed():
@@ -115,3 +133,34 @@ def test_play_without_a_change_is_greedy_play(open_envs):
         assert found["nothing"].success.all() and not found["round_2"].success.any()
     with pytest.raises(InvalidInput, match=r"`kinds` must be one of .*received 'neuron'"):
         play_ablated(feedforward, task, resets, ["neuron"])
+
+
+@pytest.mark.tf_only
+def test_episodes_act_with_the_memory_of_another_one():
+    """With the memory of the episode that shows the other object, both episodes fail."""
+    task, model = memory_task((11,), max_steps=50), RecurrentQNetwork.from_preset("memory-s17")
+    start = next(iter(enumerate_memory_starts(11)))
+    pair = [dataclasses.replace(start, shown=shown) for shown in ("key", "ball")]
+    resets = [{"options": {"start": each}} for each in pair]
+    found = play_ablated(model, task, resets, ["memory", "exchanged"])
+    success = {name: each.success.tolist() for name, each in found.items()}
+    assert success.pop("nothing") == [True, True]
+    assert success == {"memory": [False, False], "exchanged": [False, False]}
+    with pytest.raises(InvalidInput, match="at least 2 elements to exchange memories; received 1"):
+        play_ablated(model, task, resets[:1], ["exchanged"])
+
+
+@given(st.integers(2, 9), st.integers(0, 2**16))
+def test_exchange_moves_every_memory(count, seed):
+    memory = np.arange(count)[:, None, None]
+    exchanged = _Player(None, None, "exchanged", seed).exchanged(memory)
+    assert (exchanged != memory).all()
+    assert sorted(exchanged.ravel()) == list(range(count))
+
+
+def test_last_episode_gets_the_memory_of_one_that_ended():
+    model = shared("lstm")
+    player, memory = _Player(model, None, "exchanged", 0), some_memory(model, 2)
+    step = np.zeros(2, "int32"), np.zeros(2, "float32"), np.array([True, False])
+    player.next_state(memory, *step)
+    np.testing.assert_array_equal(player.exchanged(memory[1:].reshape(1, 2, -1)).ravel(), memory[0])

@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import pathlib
 
 import gymnasium
+import keras
 import numpy as np
 import pytest
 
@@ -108,6 +110,18 @@ def test_loaded_agent_has_the_saved_weights(data, in_folder):
         DecisionTransformerAgent.load("agent.keras", other, **OPTIONS)
     with pytest.raises(InvalidInput, match=r"must be those of the saved agent; .* of num_heads"):
         DecisionTransformerAgent.load("agent.keras", data, **OPTIONS, num_heads=2)
+
+
+def test_a_file_of_another_kind_is_one_error(data, in_folder, monkeypatch):
+    agent = DecisionTransformerAgent(data, **OPTIONS)
+    agent.network.save_weights("only.weights.h5")
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save("other.keras")
+    pathlib.Path("broken.keras").write_bytes(b"PK")
+    # An object that the file describes is never created.
+    monkeypatch.setattr(keras.saving, "load_model", lambda *_, **__: pytest.fail("created"))
+    for name in ("only.weights.h5", "other.keras", "broken.keras", "none.keras"):
+        with pytest.raises(InvalidInput, match=r"must be a \.keras file of a network"):
+            DecisionTransformerAgent.load(name, data, **OPTIONS)
 
 
 def test_loaded_agent_has_the_chosen_noise_scale(in_folder):

@@ -1,5 +1,6 @@
 """Training on recorded episodes: errors, resume and repeated evaluation."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -7,7 +8,7 @@ import gymnasium
 import keras
 import numpy as np
 import pytest
-from counting_episodes import offline
+from counting_episodes import ENDS, offline, with_open_envs
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
@@ -220,6 +221,21 @@ def test_training_needs_no_environment(tmp_path, error, message):
     data, network, _ = toy()
     run = train_decision_transformer(data, network, scaling, config(tmp_path))
     assert summary_of(run)["last"].keys() == {"5", "20"}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_training_closes_its_environments(tmp_path, end):
+    data, network, scaling = toy()
+    data, opened = with_open_envs(data)
+
+    def on_epoch_end(*_):
+        assert len(opened) == 2
+        end()
+
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)]
+    with contextlib.suppress(ZeroDivisionError, KeyboardInterrupt):
+        train_decision_transformer(data, network, scaling, config(tmp_path), callbacks=callbacks)
+    assert not opened
 
 
 def test_the_best_weights_play_the_target_that_selected_them(tmp_path):

@@ -6,7 +6,7 @@ import dataclasses
 import gymnasium
 import numpy as np
 import pytest
-from counting_episodes import offline
+from counting_episodes import offline, with_open_envs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,9 +131,11 @@ def test_an_environment_that_cannot_be_made_is_named_with_its_extra():
         raise ImportError("no module named mujoco")
 
     data = dataclasses.replace(offline([3]), environment="Walker2d-v5", make_env=broken)
-    with pytest.raises(InvalidInput, match=r"Walker2d-v5; .*'gymnasium\[mujoco\]', or evaluation"):
-        make_envs(data, 2)
-    assert make_envs(offline([3]), 2) == []
+    message = r"Walker2d-v5; .*'gymnasium\[mujoco\]', or evaluation"
+    with pytest.raises(InvalidInput, match=message), make_envs(data, 2):
+        pass
+    with make_envs(offline([3]), 2) as envs:
+        assert envs == []
 
 
 @pytest.mark.parametrize(
@@ -146,10 +148,12 @@ def test_an_environment_that_cannot_be_made_is_named_with_its_extra():
 )
 def test_an_environment_with_other_spaces_is_an_error(space, message):
     data = dataclasses.replace(offline([3]), make_env=Lasting)
-    assert len(make_envs(data, 2)) == 2
+    with make_envs(data, 2) as envs:
+        assert len(envs) == 2
     data = dataclasses.replace(data, make_env=type("Other", (Lasting,), space))
-    with pytest.raises(InvalidInput, match=message + r".*received observations \(2,\) and actions"):
-        make_envs(data, 2)
+    message += r".*received observations \(2,\) and actions"
+    with pytest.raises(InvalidInput, match=message), make_envs(data, 2):
+        pass
 
 
 @pytest.mark.parametrize(("actions", "matches"), [(2, False), (3, True), (4, True)])
@@ -157,8 +161,20 @@ def test_an_environment_may_have_actions_that_were_not_recorded(actions, matches
     other = type("Other", (Lasting,), {"action_space": gymnasium.spaces.Discrete(actions)})
     data = dataclasses.replace(offline([3], discrete=True), make_env=other)
     assert data.action_space.n == 3
-    with contextlib.nullcontext() if matches else pytest.raises(InvalidInput, match="Discrete"):
-        assert len(make_envs(data, 2)) == 2
+    expected = (
+        contextlib.nullcontext() if matches else pytest.raises(InvalidInput, match="Discrete")
+    )
+    with expected, make_envs(data, 2) as envs:
+        assert len(envs) == 2
+
+
+def test_environments_are_closed_if_a_later_one_cannot_be_made():
+    data, opened = with_open_envs(dataclasses.replace(offline([3]), make_env=Lasting))
+    broken = iter([data.make_env, data.make_env])
+    data = dataclasses.replace(data, make_env=lambda: next(broken)())
+    with pytest.raises(InvalidInput, match="cannot make the environment"), make_envs(data, 3):
+        pass
+    assert not opened
 
 
 class Distance(gymnasium.Env):

@@ -1,5 +1,6 @@
 """Online fine-tuning: episode buffer, exploration, resume and evaluation."""
 
+import contextlib
 import dataclasses
 import gc
 import json
@@ -9,6 +10,7 @@ import gymnasium
 import keras
 import numpy as np
 import pytest
+from counting_episodes import ENDS, with_open_envs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -190,6 +192,20 @@ def test_windows_of_earlier_rounds_are_freed(tmp_path, monkeypatch):
     assert len(made) > 3 and sum(each() is not None for each in made) <= 1
 
 
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_fine_tuning_closes_its_environments(tmp_path, end):
+    data, opened = with_open_envs(cartpole())
+    network = dense(data, return_conditioned=True)
+
+    def callback(step, metrics):
+        assert len(opened) == 3 + 2  # of the evaluation and of the rounds
+        return end()
+
+    with contextlib.suppress(ZeroDivisionError, KeyboardInterrupt):
+        fine_tune(data, network, Scaling.of(data), TRAINING, config(tmp_path), [callback])
+    assert not opened
+
+
 def summary_of(tmp_path, name="tuned"):
     return json.loads((tmp_path / name / "evaluation.json").read_text())
 
@@ -200,8 +216,9 @@ def test_the_summary_has_the_returns_before_fine_tuning(tmp_path, capsys):
     scaling = Scaling.of(data)
     training = dataclasses.replace(TRAINING, targets=(3.0, 12.0))
     network = dense(data, return_conditioned=True)
-    envs = make_envs(data, 3)
-    expected = ReturnEvaluator(TrajectoryPolicy(network, scaling), envs, [12.0]).table([12.0])
+    policy = TrajectoryPolicy(network, scaling)
+    with make_envs(data, 3) as envs:
+        expected = ReturnEvaluator(policy, envs, [12.0]).table([12.0])
     numbers = {"learning_rate": 0.1, "evaluate_every": 20}
     fine_tune(data, network, scaling, training, config(tmp_path, steps=20, **numbers))
     network = dense(data, return_conditioned=True)
@@ -295,4 +312,7 @@ def test_errors_before_the_run_leave_no_folder(tmp_path):
     with pytest.raises(InvalidInput, match=r"must have data with an env.*; received random"):
         network = dense(data, return_conditioned=True)
         fine_tune(alone, network, scaling, TRAINING, config(tmp_path))
+    with pytest.raises(InvalidInput, match=r"evaluation_episodes; received random and .*=0"):
+        unevaluated = dataclasses.replace(TRAINING, evaluation_episodes=0)
+        fine_tune(data, network, scaling, unevaluated, config(tmp_path))
     assert not list(tmp_path.iterdir())

@@ -1,6 +1,4 @@
-"""Test whether an agent's decisions depend on its memory.
-
-The tests set the memory to zero, exchange it between episodes, or make its attention uniform.
+"""Test whether an agent's memory decides where it goes, by swapping memories between episodes.
 
 Example:
     >>> from rrl_tf.agents import RecurrentDoubleDQN
@@ -9,9 +7,6 @@ Example:
     >>> network = RecurrentQNetwork.from_preset("memory-s17")
     >>> task = memory_task((11,), max_steps=50)
     >>> agent = RecurrentDoubleDQN(network, task.preprocessor)
-    >>> found = memory_ablations(agent, task, task.evaluation_resets(at_most=8))
-    >>> {name: found[name].summary()["success"] for name in ("trained", "zeroed")}
-    {'trained': 1.0, 'zeroed': 0.0}
     >>> swap_memories(agent.greedy_policy(), task).summary()
     {'pairs': 16, 'decided': 1.0, 'action': 1.0, 'outcome': 1.0}
 """
@@ -20,158 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rrl_tf.agents import RecurrentDoubleDQN
-from rrl_tf.agents.evaluation import Evaluation, evaluate
 from rrl_tf.envs import MemoryStart, Task
 from rrl_tf.errors import InvalidInput
 
 State = Mapping[str, np.ndarray]
-
-
-class ZeroedMemory:
-    """A player whose memory is set to zero before every step.
-
-    The previous action and reward, which are also part of its state, do not change.
-
-    Args:
-        player: `agent.greedy_policy()`, or another object with the same methods.
-    """
-
-    def __init__(self, player: Any) -> None:
-        self.player = player
-
-    def initial_state(self, num_envs: int) -> dict[str, np.ndarray]:
-        """Return the player's state at the start of episodes."""
-        return self.player.initial_state(num_envs)
-
-    def __call__(self, observation: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Return the actions and next memory that the player computes from the changed memory."""
-        return self.player(observation, {**state, "memory": self.changed(state["memory"])})
-
-    def changed(self, memory: np.ndarray) -> np.ndarray:
-        """Return the memories `(B, M)` that replace `memory`."""
-        return np.zeros_like(memory)
-
-    def next_state(self, *step: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the player's state after a step."""
-        return self.player.next_state(*step)
-
-
-class ShuffledMemory(ZeroedMemory):
-    """A player that chooses every action with the memory of another episode.
-
-    Each episode still updates its own memory from its own observations. To choose an action, it
-    uses the memory of another episode that is running or, if it is the last one to run, of an
-    episode that has ended.
-
-    Args:
-        player: `agent.greedy_policy()`, or another object with the same methods.
-        seed: seed of the permutations of episodes.
-    """
-
-    def __init__(self, player: Any, seed: int = 0) -> None:
-        super().__init__(player)
-        self._rng = np.random.default_rng(seed)
-        self._ended: Any = None  # the last memory of an episode that has ended
-
-    def initial_state(self, num_envs: int) -> dict[str, np.ndarray]:
-        """Return the player's state at the start of episodes.
-
-        Raises:
-            InvalidInput: if there is only one episode.
-        """
-        if num_envs < 2:
-            raise InvalidInput(
-                f"`num_envs` must be at least 2 to shuffle memories; received {num_envs}"
-            )
-        self._ended = None
-        return super().initial_state(num_envs)
-
-    def __call__(self, observation: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Return actions computed from other episodes' memories, and memories from their own."""
-        _, memory = self.player(observation, state)
-        return super().__call__(observation, state)[0], memory
-
-    def changed(self, memory: np.ndarray) -> np.ndarray:
-        """Return the memories `(B, M)`, exchanged so that no episode has its own."""
-        if len(memory) == 1:
-            return self._ended[None]
-        # Use a random cycle: an arbitrary permutation may give an episode its own memory.
-        cycle = self._rng.permutation(len(memory))
-        shuffled = np.empty_like(memory)
-        shuffled[cycle] = memory[np.roll(cycle, 1)]
-        return shuffled
-
-    def next_state(self, *step: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the player's state after a step, and store the memory of an ended episode."""
-        memory, _, _, done = step
-        if done.any():
-            self._ended = memory[np.flatnonzero(done)[0]]
-        return super().next_state(*step)
-
-
-def uniform_attention_player(agent: RecurrentDoubleDQN) -> Any:
-    """Return a greedy policy of the agent in which the slots of the memory attend uniformly.
-
-    It uses a copy of the network whose queries are zero, so that all attention scores are equal.
-
-    Args:
-        agent: agent whose network has a Relational Memory.
-
-    Raises:
-        InvalidInput: if the network has no Relational Memory.
-    """
-    if agent.policy.core != "relational_memory":
-        raise InvalidInput(
-            f"`agent` must have a Relational Memory; received core={agent.policy.core!r}"
-        )
-    twin = RecurrentDoubleDQN(agent.policy, agent.preprocess)
-    # This does not change the agent's own network, because a new agent copies its network.
-    for attention in twin.policy.core_layer.cell.attentions:
-        # The norm's output is the queries, keys and values, with columns `[head][q | k | v]`.
-        for variable in (attention.fused_norm.gamma, attention.fused_norm.beta):
-            columns = np.array(variable).reshape(attention.num_heads, -1)
-            columns[:, : attention.key_size] = 0
-            variable.assign(columns.reshape(variable.shape))
-    return twin.greedy_policy()
-
-
-def memory_ablations(
-    agent: RecurrentDoubleDQN,
-    task: Task,
-    resets: Sequence[Mapping[str, Any]] | None = None,
-) -> dict[str, Evaluation]:
-    """Evaluate an agent with its memory, without it, and with other episodes' memories.
-
-    Args:
-        agent: the agent to evaluate.
-        task: the task to play.
-        resets: keyword arguments of `reset`, one mapping per episode; `None` uses
-            `task.evaluation_resets()`.
-
-    Returns:
-        A dict whose values are an `Evaluation`: `"trained"`, the agent with its own memory;
-        `"zeroed"`, with zeros before every step; `"shuffled"`, with another episode's memory at
-        every step; and, for a Relational Memory, `"uniform attention"`, with equal attention to all
-        slots.
-
-    For an example, see the top of this module.
-    """
-    player = agent.greedy_policy()
-    players = {
-        "trained": player,
-        "zeroed": ZeroedMemory(player),
-        "shuffled": ShuffledMemory(player),
-    }
-    if agent.policy.core == "relational_memory":
-        players["uniform attention"] = uniform_attention_player(agent)
-    resets = task.evaluation_resets() if resets is None else resets
-    return {name: evaluate(each, task.make_test_env, resets) for name, each in players.items()}
 
 
 @dataclasses.dataclass(frozen=True)
