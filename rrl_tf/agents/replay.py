@@ -155,7 +155,7 @@ class ReplayBuffer:
             "action_t": ((), "int32"),
             "reward_t": ((), "float32"),
             "terminated": ((), "bool"),
-            "over": ((), "bool"),
+            "over": ((), "bool"),  # `done`; checkpoints contain this name
             "return_lower_bound": ((), "float32"),
             "weight": ((), "float32"),
             **state,
@@ -270,8 +270,8 @@ class ReplayBuffer:
             columns["episode_step"] = episode_step
         if episode_step is not None:  # the episodes of a lost actor remain unfinished
             before = self._block(1)
-            over = self._read("over", before) | tf.equal(episode_step, 0)
-            self._write(before, {"over": over})
+            done = self._read("over", before) | tf.equal(episode_step, 0)
+            self._write(before, {"over": done})
         self._write(self._block(0), columns)
         complete = self._block(self.n_step - 1)
         largest = self._largest_priority**self.priority_exponent
@@ -543,8 +543,9 @@ class SequenceReplayBuffer(ReplayBuffer):
         Returns:
             The batch, and the row indices `(B,)` for `set_priorities`. The batch is a dict of
             `memory` `(B, M)` before the first step, importance weights `weight_t` `(B,)`, and
-            tensors `(B, L, ...)`: `observation_t`, `action_t`, `reward_t`, `terminated`, `over`,
-            `return_lower_bound`, `previous_action` and `previous_reward`.
+            tensors `(B, L, ...)`: `observation_t`, `action_t`, `reward_t`, `terminated`, `over`
+            (terminated or truncated), `return_lower_bound`, `previous_action` and
+            `previous_reward`.
         """
         index, weight_t = self._draw(batch_size, seed)
         rows = (index[:, None] + tf.range(self.n_step) * self.num_envs) % self.capacity
