@@ -543,9 +543,8 @@ class SequenceReplayBuffer(ReplayBuffer):
         Returns:
             The batch, and the row indices `(B,)` for `set_priorities`. The batch is a dict of
             `memory` `(B, M)` before the first step, importance weights `weight_t` `(B,)`, and
-            tensors `(B, L, ...)`: `observation_t`, `action_t`, `reward_t`, `terminated`, `over`
-            (terminated or truncated), `return_lower_bound`, `previous_action` and
-            `previous_reward`.
+            tensors `(B, L, ...)`: `observation_t`, `action_t`, `reward_t`, `terminated`, `over`,
+            `return_lower_bound`, `previous_action` and `previous_reward`.
         """
         index, weight_t = self._draw(batch_size, seed)
         rows = (index[:, None] + tf.range(self.n_step) * self.num_envs) % self.capacity
