@@ -204,12 +204,12 @@ class RecurrentDQN(DQN):
 
     Example:
         >>> agent = RecurrentDQN("MiniGrid-MemoryS7-v0", network="lstm-dense")
-        >>> env, over, state, reward = agent.make_env(), False, None, 0.0
+        >>> env, done, state, reward = agent.make_env(), False, None, 0.0
         >>> observation, _ = env.reset(seed=0)
-        >>> while not over:
+        >>> while not done:
         ...     action, state = agent.predict(observation, state, reward)
         ...     observation, reward, terminated, truncated, _ = env.step(action)
-        ...     over = terminated or truncated
+        ...     done = terminated or truncated
     """
 
     config_class = RecurrentDQNConfig

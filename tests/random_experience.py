@@ -12,20 +12,20 @@ def play(replay, steps, num_envs, seed, ends=0.2):
     for _ in range(steps):
         clock += num_envs
         after = clock + np.arange(num_envs)
-        end = rng.random(num_envs) < ends
-        terminated = end & (rng.random(num_envs) < 0.5)
+        done = rng.random(num_envs) < ends
+        terminated = done & (rng.random(num_envs) < 0.5)
         step = {
             "observation_t": current.astype("int64")[:, None],
             "action_t": rng.integers(5, size=num_envs),
             "reward_t": rng.normal(size=num_envs),
             "terminated": terminated,
-            "truncated": end & ~terminated,
+            "truncated": done & ~terminated,
             "observation_tp1": after.astype("int64")[:, None],
         }
         replay.add(**step)
         trajectory.append(step)
         # A new episode starts with a negative observation, from which no target may bootstrap.
-        current = np.where(end, -after, after)
+        current = np.where(done, -after, after)
     return trajectory
 
 
@@ -34,13 +34,13 @@ def expected_transitions(trajectory, n, discount, num_envs):
     transitions = {}
     for env in range(num_envs):
         for start, step in enumerate(trajectory):
-            total, k, over = 0.0, 0, False
-            while k < n and start + k < len(trajectory) and not over:
+            total, k, done = 0.0, 0, False
+            while k < n and start + k < len(trajectory) and not done:
                 now = trajectory[start + k]
                 total += discount**k * now["reward_t"][env]
-                over = now["terminated"][env] or now["truncated"][env]
+                done = now["terminated"][env] or now["truncated"][env]
                 k += 1
-            if k < n and not over:
+            if k < n and not done:
                 continue
             last = trajectory[start + k - 1]
             bootstrap = 0.0 if last["terminated"][env] else discount**k

@@ -175,8 +175,8 @@ class GraphEnvs:
         # Levels differ only in their initial states, so the first level can step all of them.
         state, final_observation, reward, terminated, truncated = self.levels[0].step(state, action)
         truncated &= ~terminated
-        over = terminated | truncated
-        state = choose(over, self.initial_state(seed, level), state)
+        done = terminated | truncated
+        state = choose(done, self.initial_state(seed, level), state)
         outcome = {
             "reward_t": reward,
             "terminated": terminated,
@@ -184,7 +184,7 @@ class GraphEnvs:
             "observation_tp1": final_observation,
         }
         success = self.levels[0].succeeded(reward, terminated)
-        return state, self.levels[0].observe(state), outcome, over, success
+        return state, self.levels[0].observe(state), outcome, done, success
 
     def errors_as_raised(self) -> AbstractContextManager[None]:
         """Return a context that does nothing; see `PythonEnvs.errors_as_raised`."""
@@ -228,8 +228,8 @@ class PythonEnvs:
         >>> env = PythonEnvs(SeededVectorEnv(lambda: gymnasium.make("CartPole-v1"), 2, seed=0))
         >>> state, observation = env.begin(seed=(0, 0))
         >>> step = tf.function(env.step_and_reset)
-        >>> state, observation, outcome, over, _ = step(state, [0, 1], seed=(0, 1), level=0)
-        >>> outcome["reward_t"].numpy(), over.numpy()
+        >>> state, observation, outcome, done, _ = step(state, [0, 1], seed=(0, 1), level=0)
+        >>> outcome["reward_t"].numpy(), done.numpy()
         (array([1., 1.], dtype=float32), array([False, False]))
     """
 
@@ -273,9 +273,9 @@ class PythonEnvs:
         )
         for result, (_, shape) in zip(results, kinds):
             result.set_shape(shape)
-        observation, *outcome, over, success = results
+        observation, *outcome, done, success = results
         names = ("reward_t", "terminated", "truncated", "observation_tp1")
-        return (), observation, dict(zip(names, outcome)), over, success
+        return (), observation, dict(zip(names, outcome)), done, success
 
     def _step_and_keep_error(self, action):
         try:

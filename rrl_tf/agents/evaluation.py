@@ -138,10 +138,10 @@ def _play_to_the_end(episodes, act, recurrent, epsilon, rng):
             )
         if recurrent:
             reward = np.array([episode.last_reward for episode in running], np.float32)
-            over = np.array([episode.over for episode in running])
-            state = act.next_state(memory, action, reward, over)
-            state = {name: value[~over] for name, value in state.items()}
-        running = [episode for episode in running if not episode.over]
+            done = np.array([episode.done for episode in running])
+            state = act.next_state(memory, action, reward, done)
+            state = {name: value[~done] for name, value in state.items()}
+        running = [episode for episode in running if not episode.done]
 
 
 def _where_known(values):
@@ -160,7 +160,7 @@ class _Episode:
         self.env = CheckedEnv(env)
         self.observation, _ = self.env.reset(**reset)
         self.length, self.returned, self.last_reward = 0, 0.0, 0.0
-        self.over = False
+        self.done = False
         self.success = None
         self._key = env.get_wrapper_attr("state_key") if env.has_wrapper_attr("state_key") else None
         self.loop = None if self._key is None else False
@@ -171,12 +171,12 @@ class _Episode:
         self.length += 1
         self.last_reward = reward
         self.returned += reward
-        self.over = terminated or truncated
-        if self.over:
+        self.done = terminated or truncated
+        if self.done:
             self.success = info.get("success")
         elif self._key is not None and stop_at_loop:
             key = self._key()
-            self.loop = self.over = key in self._visited
+            self.loop = self.done = key in self._visited
             self._visited.add(key)
             if self.loop:
                 self.success = False
@@ -236,35 +236,34 @@ class GraphEvaluation:
         env_state = self._start
         observation, key = self.env.observe(env_state), self.env.state_key(env_state)
         no = tf.zeros((self._count,), tf.bool)
-        over, success, loop = no, no, no
+        done, success, loop = no, no, no
         length, returned = tf.zeros((self._count,), tf.int32), tf.zeros((self._count,))
         # Row t contains the state keys after t steps. The fill value -1 is not a valid key.
         visited = tf.fill((self._limit + 1, self._count), tf.constant(-1, tf.int64))
         state = self.agent.initial_state(self._count, self.agent.policy)
         steps = 0
-        while steps < self._limit and not tf.reduce_all(over):
+        while steps < self._limit and not tf.reduce_all(done):
             visited = tf.tensor_scatter_nd_update(visited, [[steps]], key[None])
             steps += 1
-            action, memory = self._act(observation, state, over, epsilon, seed, steps)
+            action, memory = self._act(observation, state, done, epsilon, seed, steps)
             env_state, observation, key, reward_t, terminated, truncated = self._step(
                 env_state, action
             )
-            state = self.agent.next_state(memory, action, reward_t, over)
-            length += tf.cast(~over, tf.int32)
-            returned += tf.where(over, 0.0, reward_t)
-            success |= self.env.succeeded(reward_t, terminated) & ~over
-            ended = over | terminated | truncated
-            over = ended
+            state = self.agent.next_state(memory, action, reward_t, done)
+            length += tf.cast(~done, tf.int32)
+            returned += tf.where(done, 0.0, reward_t)
+            success |= self.env.succeeded(reward_t, terminated) & ~done
+            done |= terminated | truncated
             if not self.recurrent:
-                repeats = tf.reduce_any(visited[:steps] == key, axis=0) & (epsilon == 0) & ~ended
+                repeats = tf.reduce_any(visited[:steps] == key, axis=0) & (epsilon == 0) & ~done
                 loop |= repeats
-                over |= repeats
+                done |= repeats
         return success, length, returned, loop
 
     @tf.autograph.experimental.do_not_convert
-    def _act(self, observation, state, over, epsilon, seed, steps):
+    def _act(self, observation, state, done, epsilon, seed, steps):
         """Return actions and memories of all episodes, with zeros for episodes that are done."""
-        running = tf.where(~over)
+        running = tf.where(~done)
         observation, state = tf.nest.map_structure(
             lambda x: tf.gather(x, running[:, 0]), (observation, state)
         )
@@ -273,7 +272,7 @@ class GraphEvaluation:
         action = random.epsilon_greedy(values, epsilon, seed)
         # Scatter actions and memories together, because `memory` may have a size of 0.
         both = tf.concat([tf.cast(action, memory.dtype)[:, None], memory], axis=-1)
-        shape = tf.constant((over.shape[0], both.shape[1]), running.dtype)
+        shape = tf.constant((done.shape[0], both.shape[1]), running.dtype)
         everyone = tf.scatter_nd(running, both, shape)
         return tf.cast(everyone[:, 0], tf.int32), everyone[:, 1:]
 

@@ -149,7 +149,7 @@ class Collector:
             action_t, memory = self.agent.act(observation_t, state_t, epsilon, seed)
         with tf.name_scope("environment"):
             seed = self._seed(random.RESETS, number)
-            env_state, observation, outcome, over, success = self.env.step_and_reset(
+            env_state, observation, outcome, done, success = self.env.step_and_reset(
                 carry["env"], action_t, seed, level
             )
         transition = {
@@ -161,13 +161,13 @@ class Collector:
         }
         reward_t = outcome["reward_t"]
         returned, length = carry["return"] + reward_t, carry["length"] + 1.0
-        episode = [tf.cast(each, tf.float32) for each in (over, returned, length, success)]
+        episode = [tf.cast(each, tf.float32) for each in (done, returned, length, success)]
         carry = {
             "env": env_state,
             "observation": observation,
-            "state": self.agent.next_state(memory, action_t, reward_t, over),
-            "return": tf.where(over, 0.0, returned),
-            "length": tf.where(over, 0.0, length),
+            "state": self.agent.next_state(memory, action_t, reward_t, done),
+            "return": tf.where(done, 0.0, returned),
+            "length": tf.where(done, 0.0, length),
         }
         return carry, transition, tf.stack(episode)
 
@@ -344,15 +344,15 @@ class Loop:
         steps = tf.shape(epsilons)[0]
         episodes = tf.TensorArray(tf.float32, steps, element_shape=(4, self.collector.num_envs))
         sums = dict.fromkeys(_METRICS, tf.constant(0.0))
-        done = first_update
+        update = first_update
         for i in tf.range(steps):
             number = first_step + tf.cast(i, tf.int64)
             carry, episode = self._collect(carry, epsilons[i], number, level)
             episodes = episodes.write(i, episode)
             for _ in tf.range(updates[i]):
-                metrics = self._update_once(done)
+                metrics = self._update_once(update)
                 sums = {name: sums[name] + metrics[name] for name in _METRICS}
-                done += 1
+                update += 1
         return carry, episodes.stack(), sums
 
     def _collect_step(self, carry, epsilon, number, level):

@@ -172,14 +172,14 @@ class RecurrentDoubleDQN(DoubleDQN):
     def _loss(self, batch, q_online, q_target, begin, end):
         """Return the mean loss, errors `(B, unrolled)`, and a mask, 1 for steps with a loss."""
         n, unrolled = self.n_step, slice(begin, end)
-        over = tf.cast(batch["over"], tf.float32)
-        truncated = over * (1.0 - tf.cast(batch["terminated"], tf.float32))
+        done = tf.cast(batch["over"], tf.float32)
+        truncated = done * (1.0 - tf.cast(batch["terminated"], tf.float32))
         continues, return_t, counted = 1.0, 0.0, 1.0
         for k in range(n):
             later = slice(begin + k, end + k)
             return_t += self.discount**k * continues * batch["reward_t"][:, later]
             counted *= 1.0 - continues * truncated[:, later]
-            continues *= 1.0 - over[:, later]
+            continues *= 1.0 - done[:, later]
         target_t = double_dqn_target(
             q_online[:, :-n] if self.select_at_t else q_online[:, n:],
             q_target[:, n:],
@@ -206,8 +206,8 @@ class GreedyRecurrentPolicy:
         >>> policy = RecurrentDoubleDQN(network, preprocess=tf.identity).greedy_policy()
         >>> state = policy.initial_state(3)
         >>> action, memory = policy(np.zeros((3, 4), "float32"), state)
-        >>> over = np.array([True, False, False])
-        >>> state = policy.next_state(memory, action, np.ones(3, "float32"), over)
+        >>> done = np.array([True, False, False])
+        >>> state = policy.next_state(memory, action, np.ones(3, "float32"), done)
         >>> state["previous_reward"]
         array([0., 1., 1.], dtype=float32)
     """

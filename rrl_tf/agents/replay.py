@@ -155,7 +155,7 @@ class ReplayBuffer:
             "action_t": ((), "int32"),
             "reward_t": ((), "float32"),
             "terminated": ((), "bool"),
-            "over": ((), "bool"),
+            "over": ((), "bool"),  # `done`; checkpoints contain this name
             "return_lower_bound": ((), "float32"),
             "weight": ((), "float32"),
             **state,
@@ -270,8 +270,8 @@ class ReplayBuffer:
             columns["episode_step"] = episode_step
         if episode_step is not None:  # the episodes of a lost actor remain unfinished
             before = self._block(1)
-            over = self._read("over", before) | tf.equal(episode_step, 0)
-            self._write(before, {"over": over})
+            done = self._read("over", before) | tf.equal(episode_step, 0)
+            self._write(before, {"over": done})
         self._write(self._block(0), columns)
         complete = self._block(self.n_step - 1)
         largest = self._largest_priority**self.priority_exponent

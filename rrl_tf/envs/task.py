@@ -226,12 +226,12 @@ class ReportSuccess(gymnasium.Wrapper):
         observation, reward, terminated, truncated, info = self.env.step(action)
         try:
             self._return += float(reward)
-            over = bool(terminated or truncated)
+            done = bool(terminated or truncated)
         except (OverflowError, TypeError, ValueError):  # for example, an array
             self._return += REWARD.number(reward, self._place)
-            over = TERMINATED.number(terminated, self._place)
-            over = TRUNCATED.number(truncated, self._place) or over
-        if over and "success" not in info:
+            done = TERMINATED.number(terminated, self._place)
+            done = TRUNCATED.number(truncated, self._place) or done
+        if done and "success" not in info:
             info = {**info, "success": self._return >= self.success_return}
         return observation, reward, terminated, truncated, info
 

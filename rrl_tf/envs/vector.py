@@ -160,9 +160,9 @@ class SeededVectorEnv(VectorEnv):
         }
         if life_lost is not self._no and life_lost.any():
             info["life_lost"] = life_lost
-        ended = np.flatnonzero(done).tolist()
-        self._observation = final.copy() if ended else final
-        for i in ended:
+        restarted = np.flatnonzero(done).tolist()
+        self._observation = final.copy() if restarted else final
+        for i in restarted:
             self._observation[i] = self._begin(i, self.reset_options)
         return self._observation, reward, terminated, truncated, info
 

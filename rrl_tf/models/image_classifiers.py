@@ -27,13 +27,18 @@ from rrl_tf.models.architectures import (
     RELATIONAL_CLASSIFIER,
 )
 from rrl_tf.models.base import build_in_turn, make_hidden
-from rrl_tf.models.grid_model import GridModel, one_per_convolution
+from rrl_tf.models.image_model import (
+    ImageModel,
+    make_coordinates,
+    make_relations,
+    one_per_convolution,
+)
 
 CONV_PADDINGS = ("valid", "same")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalClassifier(GridModel, architectures=RELATIONAL_CLASSIFIER):
+class RelationalClassifier(ImageModel, architectures=RELATIONAL_CLASSIFIER):
     """Classify images by attention between the cells of a grid.
 
     Convolutions turn the image into a smaller grid, whose cells are the entities, and coordinates
@@ -109,8 +114,8 @@ class RelationalClassifier(GridModel, architectures=RELATIONAL_CLASSIFIER):
         self.num_rounds = positive_int("num_rounds", num_rounds)
         self.share_weights = share_weights
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.grid_layers = [*self._convolutions(), *self._coordinates()]
-        self.relations = self._relations()
+        self.grid_layers = [*self._convolutions(), *make_coordinates(self)]
+        self.relations = make_relations(self)
         self.head = make_dense(self, "head", self.num_classes, full_precision=True)
 
     def _convolutions(self):
@@ -150,7 +155,7 @@ class RelationalClassifier(GridModel, architectures=RELATIONAL_CLASSIFIER):
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class ConvolutionalClassifier(GridModel, architectures=CONVOLUTIONAL_CLASSIFIER):
+class ConvolutionalClassifier(ImageModel, architectures=CONVOLUTIONAL_CLASSIFIER):
     """Classify images with convolutions, pooling and dense layers.
 
     Args:
@@ -231,7 +236,7 @@ class ConvolutionalClassifier(GridModel, architectures=CONVOLUTIONAL_CLASSIFIER)
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class PatchAttentionClassifier(GridModel, architectures=PATCH_ATTENTION_CLASSIFIER):
+class PatchAttentionClassifier(ImageModel, architectures=PATCH_ATTENTION_CLASSIFIER):
     """Classify images by one layer of self-attention between their patches.
 
     Each patch is an entity whose features are its pixels. A dense layer maps the concatenated
@@ -333,7 +338,7 @@ class PatchAttentionClassifier(GridModel, architectures=PATCH_ATTENTION_CLASSIFI
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class MLPClassifier(GridModel, architectures=MLP_CLASSIFIER):
+class MLPClassifier(ImageModel, architectures=MLP_CLASSIFIER):
     """Classify images with dense layers that read all pixels.
 
     Args:

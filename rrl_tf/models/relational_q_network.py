@@ -26,13 +26,18 @@ from rrl_tf.layers.base import dense_on_rows, make_dense, masked_softmax
 from rrl_tf.layers.masks import without_removed
 from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
 from rrl_tf.models.base import build_in_turn, make_q_head, one_hot, q_values
-from rrl_tf.models.grid_model import GridModel, one_per_convolution
+from rrl_tf.models.image_model import (
+    ImageModel,
+    make_coordinates,
+    make_relations,
+    one_per_convolution,
+)
 
 CONV_PADDINGS = ("valid", "same", "top_left")
 READOUTS = ("max", "flatten", "cell", "feature", "attention")
 
 
-class RelationalEncoder(GridModel):
+class RelationalEncoder(ImageModel):
     """Embed a grid by convolutions, rounds of message passing between the cells, and a readout.
 
     `RelationalQNetwork` is a subclass and documents the arguments. `RecurrentQNetwork` contains an
@@ -104,11 +109,11 @@ class RelationalEncoder(GridModel):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.readout_heads = positive_int("readout_heads", readout_heads)
         self._check_max_entities()
-        self.grid_layers = [*self._convolutions(), *self._coordinates()]
+        self.grid_layers = [*self._convolutions(), *make_coordinates(self)]
         self.positions = None
         if self.position_embedding:
             self.positions = PositionEmbedding(dtype=self.dtype_policy, name="positions")
-        self.relations = self._relations()
+        self.relations = make_relations(self)
 
     def _check_max_entities(self):
         """Raise an `InvalidInput` if `max_entities` could change the Q values."""

@@ -16,12 +16,17 @@ from rrl_tf.layers.base import dense_on_rows, make_dense
 from rrl_tf.layers.masks import without_removed
 from rrl_tf.models.architectures import CONVOLUTIONAL_VQA, RELATIONAL_VQA
 from rrl_tf.models.base import build_in_turn, make_hidden
-from rrl_tf.models.grid_model import GridModel, one_per_convolution
+from rrl_tf.models.image_model import (
+    ImageModel,
+    make_coordinates,
+    make_relations,
+    one_per_convolution,
+)
 
 INPUTS = ("images", "questions")
 
 
-class _VQA(GridModel):
+class _VQA(ImageModel):
     """Base class of both models, with the convolutions and the checks of the inputs."""
 
     def _convolutions(self):
@@ -147,14 +152,14 @@ class RelationalVQA(_VQA, architectures=RELATIONAL_VQA):
         self.share_weights = share_weights
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.grid_layers = [*self._convolutions(), *self._coordinates()]
+        self.grid_layers = [*self._convolutions(), *make_coordinates(self)]
         self.cell_layers = [
             make_dense(self, f"cell_{i}", units, activation="relu")
             for i, units in enumerate(self.cell_units, start=1)
         ]
         self.cell_layers.append(make_dense(self, "cell", self.width))
         self.question = make_dense(self, "question", self.width)
-        self.relations = self._relations()
+        self.relations = make_relations(self)
         self.hidden = make_hidden(self, self.hidden_units)
         self.head = make_dense(self, "head", self.num_classes, full_precision=True)
 

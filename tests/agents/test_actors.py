@@ -152,14 +152,14 @@ def test_rollouts_equal_the_steps_of_the_environments():
         name: np.concatenate([rollout.transitions[name] for rollout in rollouts])
         for name in ("observation_t", "observation_tp1", "reward_t", "terminated", "episode_step")
     }
-    over = columns["terminated"]
+    terminated = columns["terminated"]
     seen, after = columns["observation_t"], columns["observation_tp1"]
     np.testing.assert_array_equal(columns["episode_step"], seen[..., 1])
     np.testing.assert_array_equal(columns["reward_t"], after[..., 1])
-    np.testing.assert_array_equal(seen[1:][~over[:-1]], after[:-1][~over[:-1]])
-    assert (seen[1:][over[:-1]][:, 1] == 0).all() and over.any()
+    np.testing.assert_array_equal(seen[1:][~terminated[:-1]], after[:-1][~terminated[:-1]])
+    assert (seen[1:][terminated[:-1]][:, 1] == 0).all() and terminated.any()
     episodes = np.concatenate([rollout.episodes for rollout in rollouts])
-    np.testing.assert_array_equal(episodes[:, 0].astype(bool), over)
+    np.testing.assert_array_equal(episodes[:, 0].astype(bool), terminated)
     np.testing.assert_array_equal(episodes[:, 2], after[..., 1])
 
 

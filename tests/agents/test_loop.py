@@ -122,14 +122,14 @@ def test_replay_stores_the_observed_transitions(python):
     for _ in loop.run(160):
         pass
     state = loop.replay.get_state()
-    over = state["over"].reshape(-1, NUM_ENVS)
+    done = state["over"].reshape(-1, NUM_ENVS)
     seen, seen_next = (
         state[name].reshape(-1, NUM_ENVS, 7, 7, 4) for name in ("observation_t", "observation_tp1")
     )
-    assert over.any()
+    assert done.any()
     # Within an episode, the next observation is the stored successor; after its end, a new start.
-    np.testing.assert_array_equal(seen[1:][~over[:-1]], seen_next[:-1][~over[:-1]])
-    assert (seen[1:][over[:-1]] != seen_next[:-1][over[:-1]]).any()
+    np.testing.assert_array_equal(seen[1:][~done[:-1]], seen_next[:-1][~done[:-1]])
+    assert (seen[1:][done[:-1]] != seen_next[:-1][done[:-1]]).any()
     if not python:
         now = loop.get_state()["environment"]
         assert {now[name].shape for name in DoorKeyState._fields} == {(NUM_ENVS,)}

@@ -82,8 +82,8 @@ def test_stored_states_are_those_that_the_agent_acted_with():
         pass
     sequence, index = loop.replay.sample(16, (0, 3))
     first = sequence["previous_action"].numpy() < 0
-    over = sequence["over"].numpy()
-    np.testing.assert_array_equal(first[:, 1:], over[:, :-1])  # an episode begins after each end
+    done = sequence["over"].numpy()
+    np.testing.assert_array_equal(first[:, 1:], done[:, :-1])  # an episode begins after each end
     action, reward = sequence["action_t"].numpy(), sequence["reward_t"].numpy()
     kept = ~first[:, 1:]
     np.testing.assert_array_equal(
@@ -97,7 +97,7 @@ def test_stored_states_are_those_that_the_agent_acted_with():
     _, memories = loop.agent.network.unroll(inputs, sequence["memory"], first)
     state = loop.replay.get_state()
     later = (index.numpy() + ENVS) % len(state["memory"])
-    continues = ~over[:, 0]
+    continues = ~done[:, 0]
     np.testing.assert_allclose(
         memories.numpy()[:, 0][continues], state["memory"][later][continues], atol=1e-5
     )
@@ -105,19 +105,19 @@ def test_stored_states_are_those_that_the_agent_acted_with():
 
 def random_sequences(batch=5, seed=0):
     rng = np.random.default_rng(seed)
-    over = rng.random((batch, LENGTH)) < 0.25
-    terminated = over & (rng.random((batch, LENGTH)) < 0.6)
+    done = rng.random((batch, LENGTH)) < 0.25
+    terminated = done & (rng.random((batch, LENGTH)) < 0.6)
     action = rng.integers(TASK.num_actions, size=(batch, LENGTH)).astype("int32")
     reward = rng.normal(size=(batch, LENGTH)).astype("float32")
     previous_action, previous_reward = np.roll(action, 1, 1), np.roll(reward, 1, 1)
-    first = np.roll(over, 1, 1)
+    first = np.roll(done, 1, 1)
     bound = np.where(rng.random((batch, LENGTH)) < 0.3, rng.normal(size=(batch, LENGTH)), -np.inf)
     return {
         "observation_t": rng.integers(3, size=(batch, LENGTH, 7, 7, 4)).astype("uint8"),
         "action_t": action,
         "reward_t": reward,
         "terminated": terminated,
-        "over": over,
+        "over": done,
         "return_lower_bound": bound.astype("float32"),
         "previous_action": np.where(first, -1, previous_action).astype("int32"),
         "previous_reward": np.where(first, 0, previous_reward).astype("float32"),
@@ -212,8 +212,8 @@ def test_each_episode_of_an_evaluation_has_its_own_memory():
     for start, length in zip(starts, together.length):  # step by step, as defined
         env, state = make(), agent.initial_state(1)
         observation, _ = env.reset(options={"start": start})
-        over, steps = False, 0
-        while not over:
+        done, steps = False, 0
+        while not done:
             values, memory = agent.values(agent.policy, tf.constant(observation[None]), state)
             action = int(values.numpy().argmax())
             observation, reward, terminated, truncated, _ = env.step(action)
@@ -222,21 +222,21 @@ def test_each_episode_of_an_evaluation_has_its_own_memory():
                 "previous_action": tf.constant([action]),
                 "previous_reward": tf.constant([reward], tf.float32),
             }
-            over, steps = terminated or truncated, steps + 1
+            done, steps = terminated or truncated, steps + 1
         assert steps == length
 
 
 @pytest.mark.parametrize("core", ["lstm", "relational-memory", "none"])
-def test_next_state_is_the_initial_one_where_an_episode_is_over(core):
+def test_next_state_is_the_initial_one_where_an_episode_is_done(core):
     agent, rng = make_agent(core), np.random.default_rng(0)
-    policy, over = agent.greedy_policy(), np.array([True, False, True, False])
+    policy, done = agent.greedy_policy(), np.array([True, False, True, False])
     memory = rng.normal(size=(4, agent.network.memory_size)).astype("float32")
     action, reward = np.array([0, 3, 2, 1]), np.array([0.0, 1.0, 0.5, -1.0])
-    found = policy.next_state(memory, action, reward, over)
+    found = policy.next_state(memory, action, reward, done)
     initial = policy.initial_state(4)
     after = {"memory": memory, "previous_action": action, "previous_reward": reward}
     for name, value in after.items():
-        expected = np.where(over[:, None] if value.ndim > 1 else over, initial[name], value)
+        expected = np.where(done[:, None] if value.ndim > 1 else done, initial[name], value)
         np.testing.assert_allclose(found[name], expected.astype(initial[name].dtype))
         assert found[name].dtype == initial[name].dtype
     assert initial["previous_action"].tolist() == [-1] * 4

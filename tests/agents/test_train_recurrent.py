@@ -240,14 +240,14 @@ def test_exported_agent_acts_like_the_trained_one(trained):
     for reset in memory().evaluation_resets(at_most=4):
         session = MemorySession(policy)
         observation, _ = env.reset(**reset)
-        state, reward, over = greedy.initial_state(1), 0.0, False
-        while not over:
+        state, reward, done = greedy.initial_state(1), 0.0, False
+        while not done:
             action, memory_after = greedy(observation[None], state)
             assert session.act(observation, reward) == action[0]
             observation, reward, terminated, truncated, _ = env.step(int(action[0]))
-            over = terminated or truncated
+            done = terminated or truncated
             state = greedy.next_state(
-                memory_after, action, np.array([reward], np.float32), np.array([over])
+                memory_after, action, np.array([reward], np.float32), np.array([done])
             )
     policy.close()
 

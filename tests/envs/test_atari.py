@@ -52,12 +52,12 @@ def test_training_sees_the_same_game_with_signs_of_rewards_and_lives_lost(task):
     training, testing = (played(make(), 3, 10_000) for make in (task.make_env, task.make_test_env))
     assert len(training) == len(testing)
     lives = 3
-    for (seen, reward, lost, left, over), (other, score, told, *_) in zip(
+    for (seen, reward, lost, left, terminated), (other, score, told, *_) in zip(
         training[1:], testing[1:]
     ):
         np.testing.assert_array_equal(seen, other)
         assert reward == np.sign(score) and told is None
-        assert lost == (left < lives and not over)
+        assert lost == (left < lives and not terminated)
         lives = left
     assert training[-1][-1] and sum(row[2] for row in training[1:]) == 2
     assert max(row[1] for row in testing) > 1

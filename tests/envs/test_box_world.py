@@ -139,8 +139,8 @@ def solve(env):
 
     It uses only observations and the positions of distractors.
     """
-    rewards, over = [], False
-    while not over:
+    rewards, terminated = [], False
+    while not terminated:
         cells = np.frombuffer(env.state_key()[0], np.uint8).reshape(2 * [env.start.size])
         kinds, colours = np.divmod(cells, COLOURS + 1)
         held = env.state_key()[2]
@@ -151,7 +151,7 @@ def solve(env):
             closed[:, :-1] = (kinds[:, 1:] == LOCK) | (kinds[:, 1:] == DISTRACTOR)
             (goal,) = np.argwhere(((kinds == KEY) | (kinds == GEM)) & ~closed)
         for action in route(kinds == 0, env.state_key()[1], tuple(map(int, goal))):
-            _, reward, over, _, _ = env.step(action)
+            _, reward, terminated, _, _ = env.step(action)
         rewards.append(reward)
     return rewards
 
@@ -242,10 +242,10 @@ def random_success(episodes, **settings):
     solved = 0
     for seed in range(episodes):
         env.reset(seed=seed)
-        over = False
-        while not over:
+        done = False
+        while not done:
             *_, terminated, truncated, info = env.step(int(rng.integers(4)))
-            over = terminated or truncated
+            done = terminated or truncated
         solved += info["success"]
     return solved / episodes
 

@@ -67,20 +67,20 @@ def test_every_step_equals_the_single_environment(crowded, seed):
         env.levels = BoxWorldLevels(SIZE, 1, 0)
         env.reset(options={"start": start})
     keys = [{} for _ in envs]
-    over = np.zeros(ENVS, bool)
+    done = np.zeros(ENVS, bool)
     for _ in range(LIMIT):
         actions = rng.integers(4, size=ENVS).astype(np.int32)
         state, *told, key, success = step(state, actions)
         told, key, success = [each.numpy() for each in told], key.numpy(), success.numpy()
-        for i in np.flatnonzero(~over):
+        for i in np.flatnonzero(~done):
             expected, *outcome, info = envs[i].step(int(actions[i]))
             np.testing.assert_array_equal(told[0][i], expected)
             assert [each[i] for each in told[1:]] == outcome
             assert success[i] == info.get("success", False)
             # Within an episode, both keys distinguish the same states.
             assert keys[i].setdefault(envs[i].state_key(), key[i]) == key[i]
-            over[i] = outcome[1] or outcome[2]
-    assert over.all()
+            done[i] = outcome[1] or outcome[2]
+    assert done.all()
     for seen in keys:
         assert len(set(seen.values())) == len(seen)
 
@@ -92,14 +92,14 @@ def test_random_rooms_contain_all_events():
     env.levels = BoxWorldLevels(SIZE, 1, 0)
     for _ in range(300):
         env.reset(options={"start": any_start(rng)})
-        over = False
-        while not over:
+        done = False
+        while not done:
             before = env.state_key()
             _, reward, terminated, truncated, _ = env.step(int(rng.integers(4)))
             happened[reward] += 1
             happened["taken"] += before[2] == 0 < env.state_key()[2]
             happened["exchanged"] += 0 != before[2] != env.state_key()[2] != 0
-            over = terminated or truncated
+            done = terminated or truncated
     assert all(happened[what] > 30 for what in (1.0, -1.0, 10.0, "taken", "exchanged")), happened
 
 

@@ -12,11 +12,11 @@ def walk(env, to, seed):
     """Walk to an exit; return the return, the visited positions and the last info."""
     way = env.shortest_path(to)
     observation, _ = env.reset(seed=seed)
-    places, total, over = [tuple(observation.astype(int).tolist())], 0.0, False
-    while not over:
+    places, total, done = [tuple(observation.astype(int).tolist())], 0.0, False
+    while not done:
         observation, reward, terminated, truncated, info = env.step(way[places[-1]])
         places.append(tuple(observation.astype(int).tolist()))
-        total, over = total + reward, terminated or truncated
+        total, done = total + reward, terminated or truncated
     return total, places, info
 
 

@@ -42,8 +42,8 @@ def test_equals_minigrid_without_options(size):
     for seed in range(5):
         observation, _ = ours.reset(seed=seed)
         expected, _ = theirs.reset(seed=seed)
-        ended = False
-        while not ended:
+        done = False
+        while not done:
             np.testing.assert_array_equal(ours.unwrapped.grid.encode(), theirs.grid.encode())
             np.testing.assert_array_equal(observation, expected["image"])
             assert ours.unwrapped.agent_dir == expected["direction"]
@@ -51,8 +51,8 @@ def test_equals_minigrid_without_options(size):
             observation, *outcome, info = ours.step(action)
             expected, *expected_outcome, _ = theirs.step(action)
             assert outcome == expected_outcome
-            ended = outcome[1] or outcome[2]
-            assert info.get("success") == (outcome[1] if ended else None)
+            done = outcome[1] or outcome[2]
+            assert info.get("success") == (outcome[1] if done else None)
 
 
 def test_a_second_reset_without_seed_also_follows_minigrid():
@@ -338,11 +338,11 @@ def test_registered_environment_equals_that_of_recorded_data(size):
     assert env.observation_space == ours.observation_space
     rng = np.random.default_rng(size)
     (observation, _), (expected, _) = env.reset(seed=3), ours.reset(seed=3)
-    over = False
-    while not over:
+    done = False
+    while not done:
         np.testing.assert_array_equal(observation, expected)
         action = int(rng.integers(env.action_space.n))
         observation, *told = env.step(action)
         expected, *ours_told = ours.step(action)
         assert told == ours_told
-        over = told[1] or told[2]
+        done = told[1] or told[2]

@@ -289,14 +289,14 @@ def test_key_corridor_is_minigrids_with_six_actions():
         for seed in range(2):
             observation, _ = ours.reset(seed=seed)
             expected, _ = theirs.reset(seed=seed)
-            ended = False
-            while not ended:
+            done = False
+            while not done:
                 np.testing.assert_array_equal(observation[..., :3], expected["image"])
                 action = int(rng.integers(6))
                 observation, reward, *ends, info = ours.step(action)
                 expected, their_reward, *their_ends, _ = theirs.step(action)
                 assert (reward, ends) == (their_reward > 0, their_ends)
-                ended = any(ends)
+                done = any(ends)
             assert info["success"] == (their_reward > 0)
 
 
@@ -317,10 +317,10 @@ def test_only_the_ball_is_a_success():
         env = task.make_env()
         env.reset(seed=seed)
         rng = np.random.default_rng(seed)
-        ended = False
-        while not ended:
+        done = False
+        while not done:
             _, reward, terminated, truncated, info = env.step(int(rng.integers(6)))
-            ended = terminated or truncated
+            done = terminated or truncated
         assert info["success"] == terminated == (reward == 1)
         successes.append(terminated)
     assert {True, False} == set(successes)

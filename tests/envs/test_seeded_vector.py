@@ -48,19 +48,19 @@ def test_equals_environments_stepped_one_by_one(reset_on_truncation):
         assert (reward.dtype, terminated.dtype, truncated.dtype) == (np.float32, bool, bool)
         assert not np.any(terminated & truncated)
         for i, single in enumerate(singles):
-            final, r, done, timeout, _ = single.step(int(actions[i]))
+            final, r, termination, timeout, _ = single.step(int(actions[i]))
             returns[i] += np.float32(r)
             lengths[i] += 1
-            timeout = timeout and reset_on_truncation and not done
+            timeout = timeout and reset_on_truncation and not termination
             np.testing.assert_array_equal(info["final_obs"][i], final)
-            assert (reward[i], terminated[i], truncated[i]) == (np.float32(r), done, timeout)
-            assert info["_episode"][i] == (done or timeout)
-            if done or timeout:
+            assert (reward[i], terminated[i], truncated[i]) == (np.float32(r), termination, timeout)
+            assert info["_episode"][i] == (termination or timeout)
+            if termination or timeout:
                 assert info["episode"]["return"][i] == pytest.approx(returns[i])
                 assert info["episode"]["length"][i] == lengths[i]
-                assert info["episode"]["success"][i] == done
+                assert info["episode"]["success"][i] == termination
                 returns[i] = lengths[i] = 0
-                ended["terminated" if done else "truncated"] += 1
+                ended["terminated" if termination else "truncated"] += 1
                 final, _ = single.reset(options={"start": vector.envs[i].unwrapped.start})
             else:
                 assert all(info["episode"][key][i] == 0 for key in info["episode"])

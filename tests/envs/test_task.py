@@ -53,9 +53,9 @@ class Walk(gymnasium.Env):
 
     def step(self, action):
         self.place += 1
-        over = self.place == 5
-        info = {"success": False} if self.told and over else {}
-        return self.observation_space.sample(), float(action), over, False, info
+        terminated = self.place == 5
+        info = {"success": False} if self.told and terminated else {}
+        return self.observation_space.sample(), float(action), terminated, False, info
 
 
 def success_of(env, actions):

@@ -107,7 +107,7 @@ class BoxWorld(gymnasium.Env):
         self.observation_space = Box(0, np.tile(high, (size, size, 1)), dtype=codes)
         self.action_space = Discrete(len(ACTION_NAMES))
         self.start: BoxWorldStart | None = None
-        self._is_over = True
+        self._needs_reset = True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -125,7 +125,7 @@ class BoxWorld(gymnasium.Env):
         self._cells = np.frombuffer(self.start.cells, np.uint8).reshape(2 * [self.start.size])
         self._cells = self._cells.copy()
         self._agent, self._held, self._steps = self.start.agent, 0, 0
-        self._is_over = False
+        self._needs_reset = False
         return self.observe(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -136,7 +136,7 @@ class BoxWorld(gymnasium.Env):
                 A truncated episode can continue.
             InvalidInput: if `action` is not an action.
         """
-        if self._is_over:
+        if self._needs_reset:
             when = "after the end of an episode" if self.start else "before the first reset"
             raise gymnasium.error.ResetNeeded(f"Call reset before step; received a step {when}.")
         if not self.action_space.contains(action):
@@ -144,7 +144,7 @@ class BoxWorld(gymnasium.Env):
         reward, terminated = self._move(*MOVES[action])
         self._steps += 1
         truncated = self._steps >= self.max_steps
-        self._is_over = terminated  # not if truncated, because a caller may ignore the time limit
+        self._needs_reset = terminated  # a caller may ignore the time limit
         info = {"success": terminated and reward > 0} if terminated or truncated else {}
         return self.observe(), reward, terminated, truncated, info
 

@@ -140,18 +140,18 @@ class DoorKeyVectorEnv(VectorEnv):
         reward, terminated, truncated = (each.numpy() for each in outcome)
         self._returns += reward
         self._lengths += 1
-        ended = terminated | truncated
+        done = terminated | truncated
         info = {
             "final_obs": final,
             "episode": {
-                "return": np.where(ended, self._returns, 0),
-                "length": np.where(ended, self._lengths, 0),
+                "return": np.where(done, self._returns, 0),
+                "length": np.where(done, self._lengths, 0),
                 "success": terminated.copy(),
-                "_success": ended.copy(),
+                "_success": done.copy(),
             },
-            "_episode": ended,
+            "_episode": done,
         }
-        self._returns[ended] = self._lengths[ended] = 0
+        self._returns[done] = self._lengths[done] = 0
         return observation, reward, terminated, truncated, info
 
     @property

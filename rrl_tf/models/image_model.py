@@ -1,4 +1,4 @@
-"""Define `GridModel`, the base class of models whose entities are the cells of a grid."""
+"""Define `ImageModel`, the base class of models that read images or grids."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rrl_tf.layers.base import dense_on_rows, make_dense
 from rrl_tf.models.base import BaseModel, build_in_turn, make_layer
 
 
-class GridModel(BaseModel):
-    """Base class of models whose `grid_layers` turn an image into a grid of cells, the entities.
+class ImageModel(BaseModel):
+    """Base class of models that read images, or grids such as those of MiniGrid.
 
-    Cell (row, column) is entity `row * columns + column`. Subclasses must have the attribute
-    `kernel_initializer`. Subclasses that call `_coordinates` and `_relations` must also have
-    `coordinates`, `block`, `num_rounds` and `share_weights`.
+    The `grid_layers`, if there are any, turn the image into a smaller grid of cells. The entities
+    of a relational model are these cells: cell (row, column) is entity `row * columns + column`.
+    Subclasses that call `_convolution` must have the attribute `kernel_initializer`.
     """
 
     grid_layers: Sequence[keras.layers.Layer] = ()
 
     def grid_shape(self, inputs_shape: Shape) -> tuple[Any, Any]:
-        """Return `(rows, columns)` of the grid of entities; an unknown size is None.
+        """Return `(rows, columns)` of the grid of cells; an unknown size is None.
 
         Args:
             inputs_shape: `(B, height, width, F)` of an image or a grid.
@@ -41,7 +41,7 @@ class GridModel(BaseModel):
         return shape
 
     def _nodes_shape(self, inputs_shape: Shape) -> Shape:
-        """Return the shape `(B, N, features)` of the entities."""
+        """Return the shape `(B, N, features)` of the cells as entities."""
         batch, rows, columns, features = self._cells_shape(inputs_shape)
         nodes = None if None in (rows, columns) else rows * columns
         return batch, nodes, features
@@ -105,32 +105,43 @@ class GridModel(BaseModel):
             name=name,
         )
 
-    def _coordinates(self) -> list[keras.layers.Layer]:
-        """Return a list with the layer that appends coordinates, or an empty list."""
-        if self.coordinates is None:
-            return []
-        layer = make_layer(
-            "coordinates", AppendCoordinates, self.coordinates, dtype=self.dtype_policy
-        )
-        return [layer]
 
-    def _relations(self) -> RelationalModule:
-        """Return the rounds of message passing between the entities."""
-        block = make_layer(
-            "block",
-            RelationalBlock,
-            self.block,
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name="block",
-        )
-        return RelationalModule(
-            block,
-            num_rounds=self.num_rounds,
-            share_weights=self.share_weights,
-            dtype=self.dtype_policy,
-            name="relations",
-        )
+def make_coordinates(owner: keras.Model) -> list[keras.layers.Layer]:
+    """Return a list with the layer that appends coordinates to the cells, or an empty list.
+
+    Args:
+        owner: model with the attribute `coordinates`.
+    """
+    if owner.coordinates is None:
+        return []
+    layer = make_layer(
+        "coordinates", AppendCoordinates, owner.coordinates, dtype=owner.dtype_policy
+    )
+    return [layer]
+
+
+def make_relations(owner: keras.Model) -> RelationalModule:
+    """Return the rounds of message passing between the entities.
+
+    Args:
+        owner: model with the attributes `block`, `num_rounds`, `share_weights` and
+            `kernel_initializer`.
+    """
+    block = make_layer(
+        "block",
+        RelationalBlock,
+        owner.block,
+        kernel_initializer=owner.kernel_initializer.clone(),
+        dtype=owner.dtype_policy,
+        name="block",
+    )
+    return RelationalModule(
+        block,
+        num_rounds=owner.num_rounds,
+        share_weights=owner.share_weights,
+        dtype=owner.dtype_policy,
+        name="relations",
+    )
 
 
 def one_per_convolution(name: str, sizes: int | Sequence[int], count: int) -> tuple[int, ...]:
