@@ -111,6 +111,13 @@ def test_run_equals_fit_with_the_same_windows(recorded, tmp_path):
         np.testing.assert_allclose(ours, plain, atol=1e-6)
 
 
+def assert_close(found, expected):
+    """Compare nested dicts whose numbers may differ by rounding, as sums may on some CPUs."""
+    assert found == keras.tree.map_structure(
+        lambda x: pytest.approx(x, rel=1e-4) if isinstance(x, float) else x, expected
+    )
+
+
 def test_agent_equals_the_script(recorded, tmp_path):
     options = {"log_every": 2, "warmup_steps": 2, "targets": (5.0, 20.0), "seed": 3}
     options |= {"evaluation_episodes": 2, "logger": ("csv",), "context_length": 4, "num_blocks": 1}
@@ -120,14 +127,15 @@ def test_agent_equals_the_script(recorded, tmp_path):
     agent = DecisionTransformerAgent(source, runs=folders["b"], **options).learn(4)
     assert agent.config.path.name == config.path.name
     for ours, scripts in zip(agent.network.get_weights(), run.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, scripts)
-    assert agent.evaluate([5.0, 20.0], episodes=2) == summary_of(run)["last"]
-    assert summary_of(agent.run) == summary_of(run)
+        np.testing.assert_allclose(ours, scripts, atol=1e-6)
+    assert_close(agent.evaluate([5.0, 20.0], episodes=2), summary_of(run)["last"])
+    assert_close(summary_of(agent.run), summary_of(run))
     details = []
     for folder in (agent.run.folder.export, run.folder.export, tmp_path / "mine"):
         version = agent.export(folder) if folder.name == "mine" else folder / "1"
         details.append(json.loads((version / "assets.extra" / "policy.json").read_text()))
-    assert details[0] == details[1] == details[2]
+    assert_close(details[0], details[1])
+    assert_close(details[0], details[2])
 
 
 @pytest.mark.parametrize("positions", ["episode", "window"])
