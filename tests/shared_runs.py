@@ -62,6 +62,7 @@ def nth_farthest(runs):
         "draw_every": 10,
         "evaluation_questions": 100,
         "stage_rows": 1,
+        "new_dense_steps": (11,),
         "jit_compile": False,
     }
     return script.main, dataclasses.replace(script.FAST, **FIT, **sizes, **rest)

@@ -9,12 +9,14 @@ python -m train_scripts.train_nth_farthest --preset paper      # eight vectors o
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from rrl_tf import data, training, viz
+from rrl_tf._arguments import positive_ints
 from rrl_tf.training.config import SupervisedConfig, require_fraction, require_positive
 from train_scripts import command_line
 
@@ -50,6 +52,10 @@ class Config(SupervisedConfig):
     only correct answers."""
     stage_rows: int = 15
     """Number of log entries after which a stage ends even if it is not passed."""
+    new_dense_steps: tuple[int, ...] = ()
+    """Updates after which the dense layers on the memory get their initial weights again, so that
+    they forget what they learned from an early memory. The memory keeps its weights. The change
+    takes place at the next log entry."""
     evaluation_questions: int = 20_000
     """Number of questions of the whole task, for every evaluation at a checkpoint in every run."""
 
@@ -57,6 +63,7 @@ class Config(SupervisedConfig):
         super().__post_init__()
         require_positive(self, "stage_rows", "evaluation_questions")
         require_fraction(self, "stage_passed")
+        positive_ints("new_dense_steps", self.new_dense_steps)
 
 
 FAST = Config(
@@ -95,10 +102,11 @@ PAPER = dataclasses.replace(
     stage_passed=0.65,
     stage_rows=25,
     network="eight",
+    new_dense_steps=(20_000, 40_000),
     learning_rate=2e-3,
     jit_compile=False,  # XLA is slower on a CPU at these sizes
     batch_size=128,
-    steps=90_000,
+    steps=80_000,
     checkpoint_every=1000,
 )
 PRESETS = {
@@ -139,6 +147,10 @@ def main(config: Config) -> training.FitRun:
         def raise_stage(*_):
             batches.stage = current_stage(run.log.rows, batches, config)
 
+        def renew_dense_layers(epoch, _):
+            if epoch in (math.ceil(step / config.log_every) for step in config.new_dense_steps):
+                set_initial_weights((*run.model.hidden, run.model.head))
+
         raise_stage()
         run.fit(
             batches,
@@ -146,7 +158,7 @@ def main(config: Config) -> training.FitRun:
             validation_batch_size=2000,
             validation_freq=max(1, config.checkpoint_every // config.log_every),
             callbacks=[
-                keras.callbacks.LambdaCallback(on_epoch_end=raise_stage),
+                keras.callbacks.LambdaCallback(renew_dense_layers, raise_stage),
                 training.LogFigures(
                     run.log, lambda m: attention_figures(m, config), config.draw_every
                 ),
@@ -154,6 +166,13 @@ def main(config: Config) -> training.FitRun:
         )
         run.by_chief(finish, run, questions)
     return run
+
+
+def set_initial_weights(layers: Iterable[keras.layers.Dense]) -> None:
+    """Set the initial weights again: an initializer returns the same numbers in every call."""
+    for layer in layers:
+        layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape))
+        layer.bias.assign(layer.bias_initializer(layer.bias.shape))
 
 
 def current_stage(

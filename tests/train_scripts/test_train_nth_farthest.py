@@ -86,6 +86,27 @@ def test_stage_is_passed_by_accuracy_or_after_stage_rows(tmp_path):
     assert stages(dataclasses.replace(config, stage_rows=2), 0.1, 0.1, 0.1)[-1] == 1
 
 
+def test_dense_layers_get_their_initial_weights_again(tmp_path, monkeypatch):
+    from train_scripts import train_nth_farthest as script
+
+    renewed, set_initial_weights = [], script.set_initial_weights
+
+    def renew(layers):
+        before = [value.numpy() for layer in layers for value in layer.weights]
+        set_initial_weights(layers)
+        after = [value.numpy() for layer in layers for value in layer.weights]
+        assert not any(np.array_equal(*pair) for pair in zip(before, after))
+        renewed.append(after)
+
+    config = toy_config(tmp_path, new_dense_steps=(4, 7))
+    monkeypatch.setattr(script, "set_initial_weights", renew)
+    run = script.main(config)
+    assert len(renewed) == 2
+    for first, second, value in zip(*renewed, run.model.weights[-len(renewed[0]) :]):
+        np.testing.assert_array_equal(first, second)
+        assert not np.array_equal(first, value)  # trained further
+
+
 def test_vector_names_mark_m_and_the_answer(tmp_path):
     from train_scripts import train_nth_farthest
 
@@ -109,6 +130,7 @@ def test_vector_names_mark_m_and_the_answer(tmp_path):
         (["--num-vectors=0"], "num_vectors.*received:? 0"),
         (["--stages", "9", "1", "1", "0"], "active_vectors.*received:? 9"),
         (["--steps=400"], "`warmup_steps` must be less than the 400 steps.*; received 500"),
+        (["--new-dense-steps", "9", "0"], "new_dense_steps.*received 0"),
         (["--stage-passed=1.5"], "`stage_passed` must be from 0 to 1; received 1.5"),
         (["--network=nope"], "nope"),
     ],
