@@ -85,6 +85,12 @@ class Results:
         seeds = sorted(int(seed) for name, _, seed in names if name == variant)
         return [self.evaluations[f"{variant}-seed{seed}"] | {"seed": seed} for seed in seeds]
 
+    def of_each(self, variants):
+        """Yield the value and the evaluations of every key of `variants` that has results."""
+        for name, value in variants.items():
+            if found := self.of(name):
+                yield value, found
+
     def curve(self, variant, column):
         """Return steps `(P,)` and values `(seeds, P)` of a column of a variant's learning curves.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import rrl_tf
 from rrl_tf.agents.config import DoubleDQNConfig, NetworkConfig
-from train_scripts import command_line
+from train_scripts import agents, command_line
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras
@@ -65,15 +65,7 @@ ABOUT = {"atari-100k": "100,000 steps of one game, as in the Atari 100k benchmar
 
 def main(config: Config):
     """Train a relational double DQN on an Atari game. Repeat the command to resume the run."""
-    import keras
-
-    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
-    task = make_task(config)
-    keras.utils.set_random_seed(config.seed)
-    return rrl_tf.agents.train_double_dqn(
-        *(task, make_network(config, task), config, replicas),
-        draw_episode=rrl_tf.interpret.draw_episode,
-    )
+    return agents.train(config, make_task, make_network)
 
 
 def make_task(config: Config) -> rrl_tf.envs.Task:

@@ -14,7 +14,7 @@ import rrl_tf
 from rrl_tf._arguments import natural, positive_int
 from rrl_tf.agents.config import DoubleDQNConfig, NetworkConfig
 from rrl_tf.errors import InvalidInput
-from train_scripts import command_line
+from train_scripts import agents, command_line
 
 if TYPE_CHECKING:  # `--help` is shown without Keras
     import keras
@@ -90,17 +90,8 @@ KINDS = ("new levels", "held-out pairs", "one box longer")
 
 def main(config: Config):
     """Train a relational double DQN on Box-World. Repeat the command to resume the run."""
-    import keras
-
-    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
-    task = make_task(config)
-    keras.utils.set_random_seed(config.seed)
-    return rrl_tf.agents.train_double_dqn(
-        task,
-        make_network(config, task),
-        config,
-        replicas,
-        draw_episode=rrl_tf.interpret.draw_episode,
+    return agents.train(
+        *(config, make_task, make_network),
         extra_evaluation=lambda agent: {"generalization": generalization(agent, config)},
     )
 

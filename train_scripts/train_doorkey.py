@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import rrl_tf
 from rrl_tf.agents.config import DoubleDQNConfig, NetworkConfig
-from train_scripts import command_line
+from train_scripts import agents, command_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,15 +141,7 @@ ABOUT = {
 
 def main(config: Config):
     """Train a relational double DQN on MiniGrid DoorKey. Repeat the command to resume the run."""
-    import keras
-
-    replicas = rrl_tf.training.make_replicas(config, config.batch_size)
-    task = make_task(config)
-    keras.utils.set_random_seed(config.seed)
-    return rrl_tf.agents.train_double_dqn(
-        *(task, make_network(config, task), config, replicas),
-        draw_episode=rrl_tf.interpret.draw_episode,
-    )
+    return agents.train(config, make_task, make_network)
 
 
 def make_task(config: Config) -> rrl_tf.envs.Task:

@@ -51,8 +51,7 @@ def table(results):
             for epsilon, title in EPSILONS.items()
         }
         | {"CPU minutes": spread([each["cpu_minutes"] for each in found], ".0f")}
-        for name, training in TRAININGS.items()
-        if (found := results.of(name))
+        for training, found in results.of_each(TRAININGS)
     ]
 
 

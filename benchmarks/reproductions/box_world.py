@@ -35,8 +35,7 @@ def measure(run):
 def table(results):
     """Return the last evaluations, on levels of each kind."""
     rows = []
-    for name, training in TRAININGS.items():
-        found = results.of(name)
+    for training, found in results.of_each(TRAININGS):
         row = {
             "agent": training.label,
             "parameters": f"{found[0]['parameters']:,}",

@@ -261,8 +261,7 @@ def probes(results):
     return [
         {"network": network, "decoded": row["label"], "from": cells, "place": f"`{row['place']}`"}
         | {name: _percent([each["probes"][cells][i][name] for each in found]) for name in columns}
-        for variant, network in NETWORKS.items()
-        if (found := results.of(variant))
+        for network, found in results.of_each(NETWORKS)
         for cells, rows in found[0]["probes"].items()
         for i, row in sorted(enumerate(rows), key=lambda item: item[1]["label"])
     ]
@@ -282,8 +281,7 @@ def patching(results):
             name: _percent([each["patching"]["patched"][place][cells][i] for each in found])
             for name, i in columns.items()
         }
-        for variant, network in NETWORKS.items()
-        if (found := results.of(variant))
+        for network, found in results.of_each(NETWORKS)
         for place, rows in found[0]["patching"]["patched"].items()
         for cells in rows
     ]
@@ -292,8 +290,8 @@ def patching(results):
 def pairs(results):
     """Return the number of pairs, and how often the networks act optimally in them."""
     rows = []
-    for variant, network in NETWORKS.items():
-        found = [each["patching"] for each in results.of(variant)]
+    for network, evaluations in results.of_each(NETWORKS):
+        found = [each["patching"] for each in evaluations]
         counts = np.array([each["pairs"] for each in found])
         rows.append(
             {
@@ -314,8 +312,7 @@ def attention(results):
     return [
         {"network": network, "order of the entities": order}
         | {kind: spread([each["attention"][order][kind] for each in found], ".2f") for kind in row}
-        for variant, network in NETWORKS.items()
-        if (found := results.of(variant))
+        for network, found in results.of_each(NETWORKS)
         for order, row in found[0]["attention"].items()
     ]
 

@@ -75,8 +75,7 @@ def table(results):
             if UNIFORM in found[0]
             else "not measured",
         }
-        for variant, training in TRAININGS.items()
-        if (found := results.of(variant))
+        for training, found in results.of_each(TRAININGS)
     ]
 
 

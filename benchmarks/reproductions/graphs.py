@@ -13,22 +13,20 @@ LARGE = "24 nodes"
 
 def table(results):
     """Return the last evaluations, and the best accuracy without the edges."""
-    rows = []
-    for name, training in TRAININGS.items():
-        found = results.of(name)
-        rows.append(
-            {
-                "attention": training.label,
-                "parameters": f"{found[0]['parameters']:,}",
-                "seeds": len(found),
-                "updates": last_step(found),
-                "12 nodes": percent(found, "test/accuracy", ".2f"),
-                LARGE: percent(found, "test/larger", ".2f"),
-                f"{LARGE}, all nodes correct": percent(found, "test/larger_whole_graphs", ".2f"),
-                f"{LARGE}, 12 rounds": percent(found, "test/larger_same_rounds", ".2f"),
-                "training minutes": spread([each["training_minutes"] for each in found]),
-            }
-        )
+    rows = [
+        {
+            "attention": training.label,
+            "parameters": f"{found[0]['parameters']:,}",
+            "seeds": len(found),
+            "updates": last_step(found),
+            "12 nodes": percent(found, "test/accuracy", ".2f"),
+            LARGE: percent(found, "test/larger", ".2f"),
+            f"{LARGE}, all nodes correct": percent(found, "test/larger_whole_graphs", ".2f"),
+            f"{LARGE}, 12 rounds": percent(found, "test/larger_same_rounds", ".2f"),
+            "training minutes": spread([each["training_minutes"] for each in found]),
+        }
+        for training, found in results.of_each(TRAININGS)
+    ]
     floor = f"{100 * results.of('fast')[0]['floor']:.2f} %"
     return [*rows, {"attention": "*best guess without edges*", LARGE: floor}]
 
@@ -36,12 +34,12 @@ def table(results):
 def distances(results):
     """Return the accuracy on the larger graphs by the distance from the marked node."""
     rows = []
-    for name, training in TRAININGS.items():
-        found = [each["test/larger_of_distance"] for each in results.of(name)]
+    for training, found in results.of_each(TRAININGS):
+        accuracies = [each["test/larger_of_distance"] for each in found]
         row = {"attention": training.label}
-        for distance in sorted(found[0], key=lambda each: -1 if each == "none" else int(each)):
+        for distance in sorted(accuracies[0], key=lambda each: -1 if each == "none" else int(each)):
             row["not connected" if distance == "none" else distance] = (
-                f"{100 * np.mean([each[distance] for each in found]):.1f} %"
+                f"{100 * np.mean([each[distance] for each in accuracies]):.1f} %"
             )
         rows.append(row)
     return rows

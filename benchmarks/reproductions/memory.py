@@ -191,9 +191,8 @@ def play_lengths(policy, lengths=LENGTHS, starts=STARTS):
 
 def found(results):
     """Yield the cells that name a variant, and its evaluations, of all variants with results."""
-    for variant, training in TRAININGS.items():
-        if evaluations := results.of(variant):
-            yield {"task": TASKS[training.preset][0], "agent": training.label}, evaluations
+    for training, evaluations in results.of_each(TRAININGS):
+        yield {"task": TASKS[training.preset][0], "agent": training.label}, evaluations
 
 
 def table(results):

@@ -81,8 +81,7 @@ def table(results):
             f"success, ε = {NOISE}": percent(found, f"eval/success_epsilon_{NOISE}"),
             "CPU minutes": spread([each["cpu_minutes"] for each in found], ".0f"),
         }
-        for name, training in TRAININGS.items()
-        if (found := results.of(name))
+        for training, found in results.of_each(TRAININGS)
     ]
 
 

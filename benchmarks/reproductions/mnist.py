@@ -104,22 +104,20 @@ def learns_from(training):
 
 def table(results):
     """Return the test accuracies."""
-    rows = []
-    for name, training in TRAININGS.items():
-        found = results.of(name)
-        batch_size = train_mnist.PRESETS[training.preset].batch_size
-        rows.append(
-            {
-                "classifier": training.label,
-                "parameters": f"{found[0]['parameters']:,}",
-                "trained on": learns_from(training),
-                "updates × batch": f"{found[0]['step']:,} × {batch_size}",
-                "seeds": len(found),
-                "accuracy, perturbed test digits": percent(found, "test/perturbed", ".2f"),
-                "accuracy, clean test digits": percent(found, "test/clean", ".2f"),
-            }
-        )
-    return rows
+    return [
+        {
+            "classifier": training.label,
+            "parameters": f"{found[0]['parameters']:,}",
+            "trained on": learns_from(training),
+            "updates × batch": "{:,} × {}".format(
+                found[0]["step"], train_mnist.PRESETS[training.preset].batch_size
+            ),
+            "seeds": len(found),
+            "accuracy, perturbed test digits": percent(found, "test/perturbed", ".2f"),
+            "accuracy, clean test digits": percent(found, "test/clean", ".2f"),
+        }
+        for training, found in results.of_each(TRAININGS)
+    ]
 
 
 def seeds(results):

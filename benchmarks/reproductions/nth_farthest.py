@@ -16,7 +16,10 @@ from benchmarks.reproduction import (
 )
 
 SCRIPT = "train_nth_farthest"
-TASKS = {"fast": "4 vectors of 4 numbers", "five": "5 vectors of 4 numbers"}
+TASKS = {
+    "fast": "4 vectors of 4 numbers",
+    "five": "5 vectors of 4 numbers",
+}
 CORES = {"": "Relational Memory Core", "-lstm": "LSTM", "-transformer": "causal transformer"}
 RATE = "--learning-rate=4e-3"
 # Four vectors of four components: the farthest one, then one of the two farthest
@@ -43,6 +46,11 @@ TRAININGS = {
 }
 
 
+def models(task):
+    """Return dict variant → label of the models of a task."""
+    return {f"{task}{core}": label for core, label in CORES.items()}
+
+
 def measure(run):
     """Return the first update after which the accuracy exceeds that of *norms only*."""
     evaluation = json.loads((run / "evaluation.json").read_text())
@@ -55,8 +63,7 @@ def table(results):
     """Return the last evaluations, and the simulated floors."""
     rows, accuracy = [], "accuracy on 20,000 new questions"
     for task, task_label in TASKS.items():
-        for core, label in CORES.items():
-            found = results.of(f"{task}{core}")
+        for label, found in results.of_each(models(task)):
             rows.append(
                 {
                     "task": task_label,
@@ -79,28 +86,27 @@ def ranks(results):
     """Return the accuracy by the requested rank, a mean over the seeds."""
     rows = []
     for task, task_label in TASKS.items():
-        for core, label in CORES.items():
-            found = [each["eval/accuracy_of_n"] for each in results.of(f"{task}{core}")]
-            means = {f"n = {n}": f"{100 * v:.1f} %" for n, v in enumerate(np.mean(found, axis=0))}
-            rows.append({"task": task_label, "model": label, **means})
+        for label, found in results.of_each(models(task)):
+            means = np.mean([each["eval/accuracy_of_n"] for each in found], axis=0)
+            by_rank = {f"n = {n}": f"{100 * value:.1f} %" for n, value in enumerate(means)}
+            rows.append({"task": task_label, "model": label, **by_rank})
     return rows
 
 
 def plateau(results):
     """Return when each run of `STUDY` leaves the plateau, for 4 vectors of 4 numbers."""
-    rows = []
-    for name, training in STUDY.items():
-        found = results.of(name)
-        first = first_steps([each["first_above_norms"] for each in found])
-        rows.append(
-            {
-                "training": training.label,
-                "seeds": len(found),
-                "accuracy": percent(found, "eval/accuracy"),
-                "first update above *norms only*": first,
-                "training minutes": minutes(found),
-            }
-        )
+    rows = [
+        {
+            "training": training.label,
+            "seeds": len(found),
+            "accuracy": percent(found, "eval/accuracy"),
+            "first update above *norms only*": first_steps(
+                [each["first_above_norms"] for each in found]
+            ),
+            "training minutes": minutes(found),
+        }
+        for training, found in results.of_each(STUDY)
+    ]
     return rows + [
         {"training": f"*{name}*", "accuracy": f"{100 * value:.1f} %"}
         for name, value in floors(results, "study-adam").items()
@@ -113,8 +119,8 @@ def minutes(found):
 
 
 def floors(results, variant):
-    """Return dict name → accuracy of simple strategies."""
-    return results.of(variant)[0]["floors"]
+    """Return dict name → accuracy of simple strategies; none if the variant was not trained."""
+    return next((each["floors"] for each in results.of(variant)), {})
 
 
 def curves(task):
@@ -124,7 +130,7 @@ def curves(task):
         draw = learning_curves(
             "eval/accuracy",
             f"accuracy, {TASKS[task]}",
-            {f"{task}{core}": label for core, label in CORES.items()},
+            models(task),
             xlabel="updates",
             references=floors(results, task),
             ylim=(0, 1),

@@ -24,8 +24,7 @@ BLIND = {"non-relational": 0.5, "relational": (0.5 + 0.5 + 10 / 32) / 3}
 def table(results):
     """Return the last evaluations, and the accuracy without the picture."""
     rows = []
-    for name, training in TRAININGS.items():
-        found = results.of(name)
+    for training, found in results.of_each(TRAININGS):
         minutes = [each["cpu_minutes"] for each in found if "cpu_minutes" in each]
         rows.append(
             {

@@ -16,20 +16,18 @@ def measure(run):
 
 def table(results):
     """Return the losses of all models, and the entropy of the characters."""
-    rows = []
-    for name, training in TRAININGS.items():
-        found = results.of(name)
-        rows.append(
-            {
-                "model": training.label,
-                "parameters": f"{found[0]['parameters']:,}",
-                "seeds": len(found),
-                "epochs": found[0]["epochs"],
-                "training bits per character, last epoch": bits(found, "train"),
-                "validation bits": bits(found, "validation"),
-                "test bits": bits(found, "test"),
-            }
-        )
+    rows = [
+        {
+            "model": training.label,
+            "parameters": f"{found[0]['parameters']:,}",
+            "seeds": len(found),
+            "epochs": found[0]["epochs"],
+            "training bits per character, last epoch": bits(found, "train"),
+            "validation bits": bits(found, "validation"),
+            "test bits": bits(found, "test"),
+        }
+        for training, found in results.of_each(TRAININGS)
+    ]
     floor = f"{results.of('rmc')[0]['test/bits_of_frequencies']:.3f}"
     return [*rows, {"model": "*character frequencies alone*", "test bits": floor}]
 
