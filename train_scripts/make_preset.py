@@ -73,11 +73,11 @@ import rrl_tf.envs  # registers its environments{imports}
 policy = rrl_tf.load_policy("{name}")
 env = gymnasium.make("{environment}")
 observation, _ = env.reset(seed=0)
-{start}total, over = 0.0, False
-while not over:
+{start}total, done = 0.0, False
+while not done:
     action = {act}
     observation, reward, terminated, truncated, _ = env.step(action)
-    total, over = total + reward, terminated or truncated
+    total, done = total + reward, terminated or truncated
 print(total)"""
 
 

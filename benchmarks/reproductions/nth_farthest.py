@@ -11,14 +11,17 @@ from benchmarks.reproduction import (
     last_step,
     learning_curves,
     percent,
+    read_config,
     read_log,
     spread,
 )
+from train_scripts import train_nth_farthest
 
 SCRIPT = "train_nth_farthest"
 TASKS = {
     "fast": "4 vectors of 4 numbers",
     "five": "5 vectors of 4 numbers",
+    "paper": "8 vectors of 16 numbers",
 }
 CORES = {"": "Relational Memory Core", "-lstm": "LSTM", "-transformer": "causal transformer"}
 RATE = "--learning-rate=4e-3"
@@ -46,17 +49,33 @@ TRAININGS = {
 }
 
 
+LATER = (20_000, 40_000, 60_000)
+"""Updates at which the accuracy of the long runs is shown."""
+
+
 def models(task):
     """Return dict variant → label of the models of a task."""
     return {f"{task}{core}": label for core, label in CORES.items()}
 
 
 def measure(run):
-    """Return the first update after which the accuracy exceeds that of *norms only*."""
-    evaluation = json.loads((run / "evaluation.json").read_text())
-    norms = evaluation["floors"]["norms only"]
-    log = [row for row in read_log(run) if row.get("eval/accuracy", 0) > norms]
-    return {"first_above_norms": int(log[0]["step"]) if log else None}
+    """Return when a run left the plateau and began the whole task, its curve and its CPU time."""
+    config = read_config(run, train_nth_farthest.Config)
+    questions = train_nth_farthest.training_questions(config)
+    norms = json.loads((run / "evaluation.json").read_text())["floors"]["norms only"]
+    log = read_log(run)
+    accuracy = {int(row["step"]): row["eval/accuracy"] for row in log if "eval/accuracy" in row}
+    whole_task = (
+        int(row["step"])
+        for i, row in enumerate(log)
+        if train_nth_farthest.current_stage(log[: i + 1], questions, config) == len(config.stages)
+    )
+    return {
+        "first_above_norms": next((step for step in accuracy if accuracy[step] > norms), None),
+        "whole_task_from": next(whole_task, None),
+        "accuracy_after": {step: accuracy[step] for step in LATER if step in accuracy},
+        "cpu_minutes": sum(row["time/epoch_cpu"] for row in log) / 60,
+    }
 
 
 def table(results):
@@ -80,6 +99,25 @@ def table(results):
             for name, value in floors(results, task).items()
         ]
     return rows
+
+
+def seeds(results):
+    """Return every run on eight vectors of 16 numbers, with points of its curve."""
+    return [
+        {
+            "model": label,
+            "seed": each["seed"],
+            "whole task from update": first_steps([each["whole_task_from"]]),
+            **{
+                f"accuracy after {step:,}": f"{100 * each['accuracy_after'][str(step)]:.1f} %"
+                for step in LATER
+            },
+            f"after {each['step']:,}": f"{100 * each['eval/accuracy']:.1f} %",
+            "CPU minutes": f"{each['cpu_minutes']:.0f}",
+        }
+        for label, found in results.of_each(models("paper"))
+        for each in found
+    ]
 
 
 def ranks(results):
@@ -127,15 +165,14 @@ def curves(task):
     """Return the figure function of a task: accuracy against updates, with the floors."""
 
     def figure(results):
-        draw = learning_curves(
+        return learning_curves(
             "eval/accuracy",
             f"accuracy, {TASKS[task]}",
             models(task),
             xlabel="updates",
             references=floors(results, task),
             ylim=(0, 1),
-        )
-        return draw(results)
+        )(results)
 
     return figure
 
@@ -143,7 +180,7 @@ def curves(task):
 REPRODUCTION = Reproduction(
     page="nth_farthest",
     trainings=TRAININGS,
-    tables={"table": table, "ranks": ranks, "plateau": plateau},
+    tables={"table": table, "ranks": ranks, "plateau": plateau, "seeds": seeds},
     figures={task: curves(task) for task in TASKS},
     curves=("eval/accuracy",),
     measure=measure,

@@ -17,6 +17,7 @@ from benchmarks.reproductions import (
     memory_ablations,
     minigrid,
     mnist,
+    nth_farthest,
     offline,
     offline_ablations,
     sort_of_clevr,
@@ -158,6 +159,38 @@ def test_minigrid_runs_are_measured_and_shown(tmp_path, monkeypatch):
     assert rows["GoToDoor-5x5"]["greedy success"] in ("0.0 %", "50.0 %", "100.0 %")
     assert rows["GoToDoor-5x5"]["CPU hours"] == "0.50" and rows["GoToDoor-5x5"]["steps"] == "800"
     assert rows["Unlock"]["greedy success"] == "" and rows["KeyCorridorS4R3"]["target"] == "95 %"
+
+
+def test_long_runs_of_nth_farthest_show_when_the_whole_task_began(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    # Of eight vectors, the farthest is guessed with 1/7; 0.65 of the way to 1 is 0.70.
+    config = {"num_vectors": 8, "dimension": 16, "stages": [[8, 16, 1, 0]], "stage_passed": 0.65}
+    (run / "config.json").write_text(json.dumps(config))
+    floors = {"norms only": 0.31}
+    evaluation = {"step": 80_000, "eval/accuracy": 0.9, "parameters": 9, "training_minutes": 2}
+    (run / "evaluation.json").write_text(json.dumps(evaluation | {"floors": floors}))
+    rows = [(10_000, 0.69, 0.2), (20_000, 0.71, 0.3), (40_000, 0.5, 0.5), (60_000, 0.8, 0.8)]
+    text = "step,train/accuracy,eval/accuracy,time/epoch_cpu\n"
+    (run / "metrics.csv").write_text(text + "".join(f"{a},{b},{c},30\n" for a, b, c in rows))
+    measured = nth_farthest.measure(run)
+    assert measured["first_above_norms"] == 40_000 and measured["whole_task_from"] == 20_000
+    assert measured["cpu_minutes"] == 2
+    results = Results(tmp_path)
+    results.keep("paper-seed3", evaluation | {"floors": floors} | measured, [], [])
+    assert nth_farthest.seeds(results) == [
+        {
+            "model": "Relational Memory Core",
+            "seed": 3,
+            "whole task from update": "20,000",
+            "accuracy after 20,000": "30.0 %",
+            "accuracy after 40,000": "50.0 %",
+            "accuracy after 60,000": "80.0 %",
+            "after 80,000": "90.0 %",
+            "CPU minutes": "2",
+        }
+    ]
+    assert nth_farthest.table(results)[0]["model"] == "Relational Memory Core"
 
 
 def test_memory_ablations_differ_in_the_named_fields_alone():

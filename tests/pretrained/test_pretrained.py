@@ -49,10 +49,10 @@ def test_package_is_small_and_lists_its_pretrained_models():
     names = pretrained_models()
     assert {"doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"} <= names.keys()
     assert {"memory-s17", "key-corridor-s3r3", "box-world"} <= names.keys()
-    assert {"mnist-relational", "dt-doorkey", "nth-farthest"} <= names.keys()
+    assert {"mnist-relational", "dt-doorkey", "nth-farthest", "nth-farthest-8"} <= names.keys()
     assert all(names.values())
     size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
-    assert size < 10 * 2**20  # 10 MB; the compressed wheel is smaller
+    assert size < 15 * 2**20  # 15 MB; the compressed wheel is smaller
     assert "doorkey-5x5" in RelationalQNetwork.presets
     assert "doorkey-8x8" in RecurrentQNetwork.presets
     assert "doorkey-8x8" not in RelationalQNetwork.presets
@@ -103,14 +103,18 @@ def test_mnist_relational_reaches_the_results_of_its_card():
     assert right.mean() == pytest.approx(card("mnist-relational")["test/perturbed"], abs=3e-4)
 
 
-def test_nth_farthest_reaches_the_results_of_its_card():
-    sequences, answers = train_nth_farthest.evaluation_questions(train_nth_farthest.FAST)
-    model = MemorySequenceClassifier.from_preset("nth-farthest")
-    error = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1)
-    expected = card("nth-farthest")["eval/accuracy"]
-    assert (error == answers).mean() == pytest.approx(expected, abs=3e-4)
-    policy = rrl_tf.load_policy("nth-farthest")
-    np.testing.assert_array_equal(policy.classify(sequences[:100]), error[:100])
+@pytest.mark.parametrize(
+    ("name", "preset"), [("nth-farthest", "fast"), ("nth-farthest-8", "paper")]
+)
+def test_nth_farthest_reaches_the_results_of_its_card(name, preset):
+    config = train_nth_farthest.PRESETS[preset]
+    sequences, answers = train_nth_farthest.evaluation_questions(config)
+    model = MemorySequenceClassifier.from_preset(name)
+    labels = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1)
+    # Processors round differently: a few answers may differ.
+    assert (labels == answers).mean() == pytest.approx(card(name)["eval/accuracy"], abs=3e-4)
+    policy = rrl_tf.load_policy(name)
+    np.testing.assert_array_equal(policy.classify(sequences[:100]), labels[:100])
 
 
 def test_dt_doorkey_reaches_the_results_of_its_card():
