@@ -184,5 +184,5 @@ REPRODUCTION = Reproduction(
     figures={task: curves(task) for task in TASKS},
     curves=("eval/accuracy",),
     measure=measure,
-    pictures={"fast-seed0": ("attention.png",)},
+    pictures={"fast-seed0": ("attention.png",), "paper-seed1": ("attention.png",)},
 )
