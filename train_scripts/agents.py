@@ -27,7 +27,7 @@ def train(
     """
     import keras
 
-    # Several hosts must be connected before anything of TensorFlow runs.
+    # This connects several hosts, which is impossible once TensorFlow is in use.
     replicas = rrl_tf.training.make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)

@@ -91,7 +91,9 @@ KINDS = ("new levels", "held-out pairs", "one box longer")
 def main(config: Config):
     """Train a relational double DQN on Box-World. Repeat the command to resume the run."""
     return agents.train(
-        *(config, make_task, make_network),
+        config,
+        make_task,
+        make_network,
         extra_evaluation=lambda agent: {"generalization": generalization(agent, config)},
     )
 
