@@ -103,14 +103,14 @@ class TorchRecurrentDoubleDQN(TorchDoubleDQN):
 
     def _targets(self, sequence, q_online, q_target, begin, end):
         """Return the targets of the steps from `begin` to `end`, and 1 for steps with a loss."""
-        over = sequence["over"].float()
-        truncated = over * (1 - sequence["terminated"].float())
+        done = sequence["over"].float()
+        truncated = done * (1 - sequence["terminated"].float())
         continuing, return_t, counted = 1.0, 0.0, 1.0
         for k in range(self.n_step):
             later = slice(begin + k, end + k)
             return_t = return_t + self.discount**k * continuing * sequence["reward_t"][:, later]
             counted = counted * (1 - continuing * truncated[:, later])
-            continuing = continuing * (1 - over[:, later])
+            continuing = continuing * (1 - done[:, later])
         best = q_online[:, self.n_step :].argmax(2, keepdim=True)
         bootstrap = q_target[:, self.n_step :].gather(2, best).squeeze(2)
         target_t = return_t + self.discount**self.n_step * continuing * bootstrap

@@ -211,8 +211,8 @@ def decode_along_hallway(network, task):
             if envs[i].unwrapped.agent_dir == 0:
                 memories.setdefault(int(envs[i].unwrapped.agent_pos[0]), {})[i] = both
         steps = [envs[i].step(int(action)) for i, action in zip(running, actions)]
-        rewards, over = np.array([s[1] for s in steps], "float32"), [s[2] or s[3] for s in steps]
-        left = ~np.array(over)
+        rewards, done = np.array([s[1] for s in steps], "float32"), [s[2] or s[3] for s in steps]
+        left = ~np.array(done)
         states = [
             {
                 name: np.array(x)[left]

@@ -99,11 +99,11 @@ def play(env, exit_, seed):
     """Record an episode that goes to an exit."""
     way, env = env.shortest_path(exit_), RecordedEnv(env)
     observation, _ = env.reset(seed=seed)
-    over = False
-    while not over:
+    done = False
+    while not done:
         action = way[tuple(observation.astype(int).tolist())]
         observation, _, terminated, truncated, _ = env.step(action)
-        over = terminated or truncated
+        done = terminated or truncated
     return env.episode()
 
 

@@ -132,14 +132,14 @@ class DoubleDQN:
         """
         return {}
 
-    def next_state(self, memory: Tensor, action: Tensor, reward: Tensor, over: Tensor) -> State:
+    def next_state(self, memory: Tensor, action: Tensor, reward: Tensor, done: Tensor) -> State:
         """Return the recurrent state after a step; an empty dict for this agent.
 
         Args:
             memory: `(E, M)` memory as returned by `act`.
             action: `(E,)` actions taken.
             reward: `(E,)` rewards received.
-            over: `(E,)` bool, True where an episode is done and the next one begins.
+            done: `(E,)` bool, True where an episode is done and the next one begins.
         """
         return {}
 

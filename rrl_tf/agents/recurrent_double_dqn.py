@@ -95,13 +95,13 @@ class RecurrentDoubleDQN(DoubleDQN):
         """
         return (network or self.network).initial_state(num_envs)
 
-    def next_state(self, memory: Tensor, action: Tensor, reward: Tensor, over: Tensor) -> State:
+    def next_state(self, memory: Tensor, action: Tensor, reward: Tensor, done: Tensor) -> State:
         """Return the recurrent state after a step; it is the initial state if an episode is done.
 
         Args:
-            memory, action, reward, over: as for `DoubleDQN.next_state`.
+            memory, action, reward, done: as for `DoubleDQN.next_state`.
         """
-        return self.network.next_state(memory, action, reward, over)
+        return self.network.next_state(memory, action, reward, done)
 
     def values(self, network: keras.Model, observation: Any, state: State) -> tuple[Tensor, Tensor]:
         """Return Q values `(E, A)` float32 and the next memory `(E, M)`.
@@ -228,7 +228,7 @@ class GreedyRecurrentPolicy:
         return values.numpy().argmax(axis=-1).astype(np.int32), memory.numpy()
 
     def next_state(
-        self, memory: np.ndarray, action: np.ndarray, reward: np.ndarray, over: np.ndarray
+        self, memory: np.ndarray, action: np.ndarray, reward: np.ndarray, done: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Return the recurrent state after a step; it is the initial state if an episode is done.
 
@@ -236,9 +236,9 @@ class GreedyRecurrentPolicy:
             memory: `(B, M)` memory as returned by a call of the policy.
             action: `(B,)` actions taken.
             reward: `(B,)` rewards received.
-            over: `(B,)` bool, True where an episode is done.
+            done: `(B,)` bool, True where an episode is done.
         """
-        step = memory, action.astype(np.int32), reward.astype(np.float32), over
+        step = memory, action.astype(np.int32), reward.astype(np.float32), done
         return _arrays(self.agent.policy.next_state(*map(tf.constant, step)))
 
 

@@ -171,7 +171,10 @@ def _features(values, entity):
 
 
 def untrained(model: keras.Model) -> keras.Model:
-    """Return a model of the same architecture with new random weights."""
+    """Return a model of the same architecture with new random weights.
+
+    For the same weights again, call `keras.utils.set_random_seed` first.
+    """
     twin = type(model).from_config(model.get_config())
     if not twin.built:
         twin.build_from_config(model.get_build_config())

@@ -246,7 +246,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         }
 
     def next_state(
-        self, memory: Tensor, action: Tensor, reward: Tensor, over: Tensor
+        self, memory: Tensor, action: Tensor, reward: Tensor, done: Tensor
     ) -> dict[str, Tensor]:
         """Return the recurrent state after a step, or the initial state if the episode is done.
 
@@ -254,13 +254,13 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             memory: `(B, M)` as `call` returned it.
             action: `(B,)` int32 actions taken.
             reward: `(B,)` float32 rewards received.
-            over: `(B,)` bool, whether the episode is done.
+            done: `(B,)` bool, whether the episode is done.
         """
-        over = ops.cast(over, "bool")
+        done = ops.cast(done, "bool")
         return {
-            "memory": self.reset_memory(memory, over),
-            "previous_action": ops.where(over, -1, action),
-            "previous_reward": ops.where(over, 0.0, reward),
+            "memory": self.reset_memory(memory, done),
+            "previous_action": ops.where(done, -1, action),
+            "previous_reward": ops.where(done, 0.0, reward),
         }
 
     def call(
