@@ -98,10 +98,10 @@ def test_curves_are_of_a_metric_in_every_log(tmp_path, monkeypatch, capsys):
 def test_children_receive_one_signal_when_a_terminal_interrupts_or_closes(tmp_path, number):
     """After a second signal, a run stops without a checkpoint."""
     deadline, log = time.monotonic() + 300, tmp_path / "runs" / "run-seed1.log"
-    # A process inherits ignored signals, which `nohup` would set for this test.
-    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # A process inherits ignored signals: SIGHUP of `nohup`, SIGINT of a shell's background job.
+    previous = signal.signal(number, signal.SIG_DFL)
     process = start(tmp_path, WAIT, "--seeds", "1")
-    signal.signal(signal.SIGHUP, previous)
+    signal.signal(number, previous)
     while not (log.exists() and "begun" in log.read_text()):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
