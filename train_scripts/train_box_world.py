@@ -33,6 +33,9 @@ class Config(NetworkConfig, DoubleDQNConfig):
     """Maximum number of distractor branches."""
     distractor_length: int = 1
     """Number of boxes in a distractor branch."""
+    stages: tuple[tuple[int, int, int], ...] = ()
+    """A curriculum of easier levels: the maximum number of boxes and of distractor branches, and
+    the side of the part of the room that contains them. Empty trains on the whole task at once."""
     max_steps: int = 120
     """Time limit of an episode."""
     pool: int = 100_000
@@ -79,10 +82,22 @@ PRESETS = {
         learning_rate_updates=7_500,
         epsilon_steps=100_000,
     ),
+    "paper": dataclasses.replace(
+        BOX_WORLD,
+        preset="paper",
+        size=12,
+        boxes=4,
+        distractors=4,
+        stages=((2, 1, 7), (3, 2, 8), (4, 3, 10)),
+        steps=4_000_000,
+        learning_rate_updates=62_000,
+        evaluate_every=50_000,
+    ),
 }
 ABOUT = {
     "box-world": "8x8 rooms, one to three boxes on the way to the gem",
     "one-box": "8x8 rooms with one box, for a first try",
+    "paper": "12x12 rooms, one to four boxes on the way to the gem",
 }
 KINDS = ("new levels", "held-out pairs", "one box longer")
 """Kinds of levels in the final evaluation."""
@@ -108,7 +123,13 @@ def make_task(config: Config, **changes: Any) -> rrl_tf.envs.Task:
     natural("distractors", config.distractors)
     arguments: dict[str, Any] = {
         # Levels of all lengths from the start, because one lock requires no comparison of colours.
-        "levels": [(tuple(range(1, config.boxes + 1)), tuple(range(config.distractors + 1)))],
+        "levels": [
+            (tuple(range(1, boxes + 1)), tuple(range(distractors + 1)), area)
+            for boxes, distractors, area in (
+                *config.stages,
+                (config.boxes, config.distractors, None),
+            )
+        ],
         "distractor_length": config.distractor_length,
         "max_steps": config.max_steps,
         "pool": config.pool,
@@ -120,9 +141,9 @@ def make_network(config: Config, task: rrl_tf.envs.Task, **overrides: Any) -> ke
     """Return a Q network with new weights; `overrides` are arguments of a relational one."""
     sizes = config.network_sizes(config.network != "convolutional")
     if config.network == "convolutional":
-        # As many parameters as `fast`.
-        make = rrl_tf.models.grid_q_network
-        return make(task.num_actions, (32, 32, 32, 8), (152,), dtype=config.dtype)
+        # As many parameters as `fast` in the rooms of the presets.
+        make, units = rrl_tf.models.grid_q_network, 152 if config.size < 12 else 91
+        return make(task.num_actions, (32, 32, 32, 8), (units,), dtype=config.dtype)
     arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
     if config.network == "fast":
         arguments |= {
@@ -136,7 +157,7 @@ def make_network(config: Config, task: rrl_tf.envs.Task, **overrides: Any) -> ke
             "coordinates": {},
             # Attention goes from a lock to the key behind it, to the lock of this key, and so on.
             # This needs a round per box, plus one.
-            "num_rounds": 4,
+            "num_rounds": max(4, config.boxes + 1),
             "block": {
                 "key_size": 32,
                 "units": (64, 66),  # channels and coordinates
@@ -154,13 +175,16 @@ def make_network(config: Config, task: rrl_tf.envs.Task, **overrides: Any) -> ke
 
 
 def max_entities(config: Config) -> int:
-    """Return the maximum number of occupied cells in levels one box longer than in training.
+    """Return the maximum number of occupied cells, also in levels one box longer than in training.
 
     Example:
         >>> max_entities(Config(boxes=3, distractors=2))
         14
     """
-    boxes = config.boxes + 1 + config.distractors * config.distractor_length
+    boxes = max(
+        boxes + distractors * config.distractor_length
+        for boxes, distractors, *_ in (*config.stages, (config.boxes + 1, config.distractors))
+    )
     return 2 + 2 * boxes  # the agent, the loose key, and each box's lock and content
 
 
@@ -189,8 +213,7 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
         for name, epsilon in ((kind, 0.0), (f"{kind}, ε = {NOISE}", NOISE)):
             found = play(len(task.levels) - 1, epsilon)
             results[name] = found.summary()["success"]
-            episodes = len(found.length)
-            print(f"{name}: {results[name] * episodes:.0f}/{episodes} solved")
+            print(f"{name}: {results[name]:.1%} of {len(found.length)} solved")
     return results
 
 

@@ -131,6 +131,7 @@ LEVELS = st.builds(
     distractor_length=st.integers(1, 2),
     num_colours=st.integers(10, 31),
     part=st.sampled_from(["all", "train"]),
+    area=st.none() | st.just(12),
 )
 
 
@@ -225,6 +226,32 @@ def test_boxes_are_apart_and_anywhere_as_in_the_authors_code():
     assert agents == set(itertools.product(range(1, 7), range(7)))
 
 
+def test_boxes_and_agent_are_inside_a_square_area_anywhere_in_the_room():
+    levels = BoxWorldLevels(12, 1, 0, area=8)
+    rng = np.random.default_rng(0)
+    lefts, agents = set(), set()
+    for _ in range(2500):
+        start = levels.draw(rng)
+        kinds = np.frombuffer(start.cells, np.uint8).reshape(12, 12) >> 5
+        things = [*np.argwhere(kinds).tolist(), list(start.agent)]
+        assert (np.ptp(things, axis=0) <= [5, 6]).all()  # of 8 rows and columns, as in a room of 8
+        lefts |= {tuple(c) for c in np.argwhere((kinds == KEY) | (kinds == GEM)).tolist()}
+        agents.add(start.agent)
+    assert lefts == set(itertools.product(range(1, 11), range(1, 9)))
+    assert agents <= set(itertools.product(range(1, 11), range(11))) and len(agents) > 100
+
+
+def test_an_area_of_the_whole_room_changes_no_level():
+    levels = BoxWorldLevels(8, (1, 2), (0, 1)), BoxWorldLevels(8, (1, 2), (0, 1), area=8)
+    assert levels[0] == levels[1]
+    first, second = (each.draw(np.random.default_rng(3)) for each in levels)
+    assert first == second
+    # Drawn before `area` existed: levels of the same seed must not change.
+    cells = np.zeros(64, np.uint8)
+    cells[[12, 13, 27, 44, 45]] = 96, 73, 50, 41, 82
+    assert first == BoxWorldStart(8, cells.tobytes(), (2, 1))
+
+
 def test_goal_lengths_and_distractors_are_drawn_uniformly():
     levels = BoxWorldLevels(12, (1, 3), (0, 2))
     rng = np.random.default_rng(0)
@@ -299,6 +326,9 @@ def test_a_distractor_looks_like_a_lock():
     [
         ({"size": 6, "goal_length": 2}, "the room is too small|`size` must be larger"),
         ({"size": 0}, "size"),
+        ({"area": 0}, "`area` must be a positive integer; received 0"),
+        ({"area": 13}, "`area` must be from 1 to 12; received 13"),
+        ({"area": 8}, "size 12 with area=8 must have at most 7 boxes.*; received up to 9"),
         ({"goal_length": 0}, "goal_length"),
         ({"goal_length": ()}, "goal_length"),
         (

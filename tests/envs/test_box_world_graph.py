@@ -181,7 +181,7 @@ def test_invalid_starts_raise(graph, starts):
 
 
 def test_box_world_task_has_the_levels_it_is_given():
-    task = box_world_task(8, test_part="test", levels=((1, 1), ((1, 2), (0, 1))))
+    task = box_world_task(8, test_part="test", levels=((1, 1, 7), ((1, 2), (0, 1))))
     held = held_out_pairs()
     for reset in task.evaluation_resets(at_most=20):
         env = task.make_test_env()
@@ -194,9 +194,10 @@ def test_box_world_task_has_the_levels_it_is_given():
     easy.reset(seed=0)  # a single box has no pair
     assert not easy.unwrapped.start.pairs & held
     assert [level.name for level in task.levels] == [
-        "1 boxes, 1 distractors",
+        "1 boxes, 1 distractors in 7x7",
         "1-2 boxes, 0-1 distractors",
     ]
+    assert easy.unwrapped.levels.area == 7 and task.make_env(1).unwrapped.levels.area == 8
     assert task.preprocessor.shape == (8, 8, 26)
     longer = box_world_task(8, levels=((1, 0),), test_goal_length=4)
     env = longer.make_test_env()
@@ -229,7 +230,10 @@ def test_box_world_cells_labels_agent_gem_keys_and_locks():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"levels": ()}, r"`levels` must hold at least one level; received \(\)"),
+        ({"levels": ()}, r"`levels` must hold at least one tuple .*; received \(\)"),
+        ({"levels": (3,)}, r"`levels` must hold .*\(goal_length, num_distractors\).*\(3,\)"),
+        ({"levels": ((1, 0, 8, 8),)}, r"`levels` must hold .*received \(\(1, 0, 8, 8\),\)"),
+        ({"levels": ((1, 0, 9),)}, "`area` must be from 1 to 8; received 9"),
         ({"levels": (((), 0),)}, r"`goal_length` must be .*received \(\)"),
         ({"levels": ((1, True),)}, r"`num_distractors` must be .*received True"),
         ({"test_goal_length": "a"}, "`test_goal_length` must be .*received 'a'"),
@@ -237,6 +241,7 @@ def test_box_world_cells_labels_agent_gem_keys_and_locks():
         ({"test_part": "some"}, "test_part"),
         ({"size": 4}, "the room is too small"),
         ({"num_distractors": 0}, "must not have .* received num_distractors"),
+        ({"area": 6}, "must not have .* received area"),
         ({"part": "all", "goal_length": 2}, "must not have .* received goal_length, part"),
         ({"pool": 0}, "pool"),
         ({"pool": "a"}, "pool.*'a'"),

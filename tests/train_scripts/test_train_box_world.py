@@ -77,12 +77,13 @@ def test_run_writes_evaluation_figures_and_export(tmp_path, network, loop):
     assert policy.details["action_names"] == ["up", "down", "left", "right"]
 
 
-def test_networks_have_similar_parameter_counts(tmp_path):
-    from train_scripts.train_box_world import make_network, make_task
+@pytest.mark.parametrize("preset", ["box-world", "paper"])
+def test_networks_have_similar_parameter_counts(preset):
+    from train_scripts.train_box_world import PRESETS, make_network, make_task
 
     counts = []
     for name in ("fast", "convolutional"):
-        config = toy_config(tmp_path, network=name)
+        config = dataclasses.replace(PRESETS[preset], network=name)
         task = make_task(config)
         network = make_network(config, task)
         network.build((None, *task.preprocessor.shape))
@@ -122,7 +123,11 @@ def test_page_has_the_parameter_counts():
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"boxes": 0}, "boxes.*positive.*0"), ({"distractors": -1}, "distractors.*at least 0.*-1")],
+    [
+        ({"boxes": 0}, "boxes.*positive.*0"),
+        ({"distractors": -1}, "distractors.*at least 0.*-1"),
+        ({"stages": ((1, 0, 9),)}, "`area` must be from 1 to 8; received 9"),
+    ],
 )
 def test_number_out_of_range_is_named(tmp_path, changes, message):
     from rrl_tf.errors import InvalidInput
@@ -130,6 +135,19 @@ def test_number_out_of_range_is_named(tmp_path, changes, message):
 
     with pytest.raises(InvalidInput, match=message):
         make_task(toy_config(tmp_path, **changes))
+
+
+def test_stages_come_before_the_whole_task(tmp_path):
+    from train_scripts.train_box_world import make_task, max_entities
+
+    config = toy_config(tmp_path, stages=((1, 2, 7), (2, 0, 8)))
+    levels = [level.make_env().unwrapped.levels for level in make_task(config).levels]
+    assert [each.goal_length for each in levels] == [(1,), (1, 2), (1, 2)]
+    assert [each.num_distractors for each in levels] == [(0, 1, 2), (0,), (0, 1)]
+    assert [each.area for each in levels] == [7, 8, 8]
+    assert max_entities(config) == 2 + 2 * (2 + 1 + 1)  # one box longer than the whole task
+    larger = dataclasses.replace(config, stages=((1, 5, 8),))
+    assert max_entities(larger) == 2 + 2 * (1 + 5)
 
 
 def test_every_network_can_be_made(tmp_path):

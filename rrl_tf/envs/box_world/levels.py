@@ -82,11 +82,11 @@ class BoxWorldStart:
 
     def _is_possible(self):
         row, column = self.agent
-        inside = row in range(self.size) and column in range(self.size)
         return (
             isinstance(self.cells, bytes)
             and len(self.cells) == self.size**2
-            and inside
+            and row in range(self.size)
+            and column in range(self.size)
             and self.cells[row * self.size + column] == FLOOR
             and max(self.cells) < cell_code(DISTRACTOR + 1)
         )
@@ -154,6 +154,8 @@ class BoxWorldLevels:
         part: which levels to draw: `"all"`; `"train"`, levels without any pair of `held_out_pairs`;
             or `"test"`, levels whose solution needs at least one such pair (at least two boxes).
         held_out_fraction, held_out_seed: as in `held_out_pairs`.
+        area: side of the square that contains all boxes and the agent, at a random position in the
+            room; `None` is the whole room. A smaller area makes levels easier.
 
     Attributes:
         held_out: the held-out pairs.
@@ -177,11 +179,14 @@ class BoxWorldLevels:
     part: str = "all"
     held_out_fraction: float = 0.2
     held_out_seed: int = 0
+    area: int | None = None
     held_out: frozenset[Any] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self):
         keep = functools.partial(object.__setattr__, self)
         number_from("size", positive_int("size", self.size), 1, LARGEST_SIZE)
+        area = self.size if self.area is None else positive_int("area", self.area)
+        keep("area", number_from("area", area, 1, self.size))
         positive_int("distractor_length", self.distractor_length)
         pairs = held_out_pairs(self.num_colours, self.held_out_fraction, self.held_out_seed)
         keep("held_out", pairs)
@@ -208,16 +213,16 @@ class BoxWorldLevels:
         self._check_room()
 
     def _check_room(self):
-        """Raise `InvalidInput` if the room is too small for the boxes, however they are placed.
+        """Raise `InvalidInput` if the area is too small for the boxes, however they are placed.
 
         In two neighbouring rows, boxes are at least three columns apart, or two from the loose key.
         """
         boxes = 1 + max(self.goal_length) + max(self.num_distractors) * self.distractor_length
-        most = 1 + -(-max(0, self.size - 2) // 2) * -(-max(0, self.size - 4) // 3)
+        most = 1 + -(-max(0, self.area - 2) // 2) * -(-max(0, self.area - 4) // 3)
         if boxes > most:
             raise InvalidInput(
-                f"levels of size {self.size} must have at most {most} boxes, counting the loose "
-                f"key; received up to {boxes}, for which the room is too small"
+                f"levels of size {self.size} with area={self.area} must have at most {most} boxes, "
+                f"counting the loose key; received up to {boxes}, for which the room is too small"
             )
 
     def checked(self, start: Any) -> BoxWorldStart:
@@ -253,8 +258,9 @@ class BoxWorldLevels:
             if start is not None:
                 return start
         raise InvalidInput(
-            f"no level of size {self.size} was found in {_TRIES} tries: `size` must be larger for "
-            f"these boxes; received goal_length={self.goal_length}, "
+            f"no level of size {self.size} with area={self.area} was found in {_TRIES} tries: the "
+            f"`size` or `area` must be larger for these boxes; "
+            f"received goal_length={self.goal_length}, "
             f"num_distractors={self.num_distractors}, "
             f"distractor_length={self.distractor_length}"
         )
@@ -300,10 +306,11 @@ class BoxWorldLevels:
 
         Every box is surrounded by floor.
         """
-        size = self.size
+        size, area = self.size, self.area
+        top, left = rng.integers(0, size - area + 1), rng.integers(0, size - area + 1)
         cells = np.zeros((size, size), np.uint8)
         room = np.zeros((size, size), bool)  # cells where the left cell of a box can be
-        room[1 : size - 1, 1 : size - 3] = True
+        room[top + 1 : top + area - 1, left + 1 : left + area - 3] = True
         for i, (lock, key) in enumerate(boxes):
             positions = np.flatnonzero(room)
             if not len(positions):
@@ -311,15 +318,13 @@ class BoxWorldLevels:
             row, column = divmod(_pick(rng, positions), size)
             cells[row, column] = cell_code(KEY, key) if key else cell_code(GEM)
             if lock:
-                kind = DISTRACTOR if i > length else LOCK
-                cells[row, column + 1] = cell_code(kind, lock)
+                cells[row, column + 1] = cell_code(DISTRACTOR if i > length else LOCK, lock)
             room[row - 1 : row + 2, max(0, column - 2) : column + (3 if lock else 2)] = False
         # In the authors' code, the agent never starts in the first or last row or last column.
-        free = np.flatnonzero(cells[1 : size - 1, : size - 1] == FLOOR)
-        if not len(free):
-            return None
-        row, column = divmod(_pick(rng, free), size - 1)
-        return BoxWorldStart(size, cells.tobytes(), (row + 1, column))
+        # Boxes fit only into areas with three or more other rows, where some cells stay free.
+        free = np.argwhere(cells[top + 1 : top + area - 1, left : left + area - 1] == FLOOR)
+        row, column = free[rng.integers(len(free))].tolist()
+        return BoxWorldStart(size, cells.tobytes(), (int(top) + 1 + row, int(left) + column))
 
 
 def _pick(rng, values):

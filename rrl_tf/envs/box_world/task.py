@@ -25,7 +25,7 @@ LEVELS = (((1, 2, 3), (0, 1, 2)),)
 def box_world_task(
     size: int = 8,
     *,
-    levels: Sequence[tuple[Numbers, Numbers]] = LEVELS,
+    levels: Sequence[tuple[Numbers, Numbers] | tuple[Numbers, Numbers, int | None]] = LEVELS,
     train_part: str = "train",
     test_part: str = "train",
     test_goal_length: Numbers | None = None,
@@ -37,8 +37,8 @@ def box_world_task(
 
     Args:
         size: side of the room in cells, without its walls.
-        levels: pairs (`goal_length`, `num_distractors`), as in `BoxWorld`: one for each level of
-            the curriculum, in order.
+        levels: `(goal_length, num_distractors)` or `(goal_length, num_distractors, area)`, as in
+            `BoxWorldLevels`: one for each level of the curriculum, in order.
         train_part: `"train"` excludes levels that need a held-out pair of lock and key colours (see
             `held_out_pairs`); `"test"` trains only on those; `"all"` excludes nothing.
         test_part: levels for evaluation: `"train"`, new levels without held-out pairs; `"test"`,
@@ -62,19 +62,23 @@ def box_world_task(
     positive_int("pool", pool)
     one_of("train_part", train_part, PARTS)
     one_of("test_part", test_part, PARTS)
-    if settled := sorted({"goal_length", "num_distractors", "part"} & options.keys()):
+    if settled := sorted({"goal_length", "num_distractors", "area", "part"} & options.keys()):
         raise InvalidInput(
-            "`options` must not have goal_length, num_distractors or part, which `levels`, "
+            "`options` must not have goal_length, num_distractors, area or part, which `levels`, "
             f"`train_part` and `test_part` set; received {', '.join(settled)}"
         )
-    if not levels:
-        raise InvalidInput(f"`levels` must hold at least one level; received {levels!r}")
+    if not levels or not all(
+        isinstance(level, tuple | list) and len(level) in (2, 3) for level in levels
+    ):
+        raise InvalidInput(
+            "`levels` must hold at least one tuple (goal_length, num_distractors) or "
+            f"(goal_length, num_distractors, area); received {levels!r}"
+        )
     if test_goal_length is not None:
         test_goal_length = integers_from("test_goal_length", test_goal_length, 1)
     options = {**options, "size": size, "max_steps": max_steps}
     made = [
-        _level(boxes, distractors, train_part, test_part, test_goal_length, pool, options)
-        for boxes, distractors in levels
+        _level(train_part, test_part, test_goal_length, pool, options, *level) for level in levels
     ]
     space: Any = made[0].make_env().observation_space
     return Task(
@@ -123,17 +127,18 @@ def box_world_cells(observation: np.ndarray) -> dict[str, tuple[int, int]]:
     }
 
 
-def _level(boxes, distractors, train_part, test_part, test_goal_length, pool, options):
+def _level(train_part, test_part, test_goal_length, pool, options, boxes, distractors, area=None):
     length = integers_from("goal_length", boxes, 1)
     distractors = integers_from("num_distractors", distractors, 0)
     tested = test_goal_length or length
     # A pair to hold out needs two boxes. With one box, the test levels are those of "train".
     test_part = "train" if test_part == "test" and max(tested) < 2 else test_part
-    options = {**options, "num_distractors": distractors}
+    options = {**options, "num_distractors": distractors, "area": area}
     training = {"goal_length": length, "part": train_part, **options}
     testing = {"goal_length": tested, "part": test_part, **options}
     return Level(
-        f"{_range(length)} boxes, {_range(distractors)} distractors",
+        f"{_range(length)} boxes, {_range(distractors)} distractors"
+        + (f" in {area}x{area}" if area else ""),
         functools.partial(BoxWorld, **training),
         functools.partial(BoxWorld, **testing),
         make_graph=functools.partial(_make_graph, pool=pool, **training),
