@@ -205,7 +205,7 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
         if kind == "held-out pairs" and config.boxes == 1:
             continue  # pairs of colours need at least two boxes
         try:
-            task = make_task(config, **change)
+            task = make_task(dataclasses.replace(config, stages=()), **change)
         except InvalidInput as error:
             print(f"{kind}: skipped, {error}")
             continue

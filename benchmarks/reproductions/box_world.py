@@ -1,4 +1,4 @@
-"""Train two relational agents and a convolutional one on Box-World."""
+"""Train relational and convolutional agents on Box-World."""
 
 import json
 
@@ -14,16 +14,20 @@ from rrl_tf.agents.evaluation import NOISE
 from train_scripts.train_box_world import KINDS
 
 
-def variant(label, network, *options, seeds=(0, 1, 2)):
+def variant(label, network, *options, preset="box-world", seeds=(0, 1, 2)):
     """Return the training of a network."""
     options = (f"--network={network}", *options)
-    return Training(label, "train_box_world", "box-world", options, seeds)
+    return Training(label, "train_box_world", preset, options, seeds)
 
 
 TRAININGS = {
     "fast": variant("fast (relational)", "fast"),
     "convolutional": variant("convolutional", "convolutional"),
     "zambaldi": variant("zambaldi (relational)", "zambaldi", "--steps=2000000", seeds=(0,)),
+    "paper": variant("12 x 12: fast", "fast", preset="paper", seeds=(0,)),
+    "paper-convolutional": variant(
+        "12 x 12: convolutional", "convolutional", "--steps=2000000", preset="paper", seeds=(0,)
+    ),
 }
 
 
@@ -56,11 +60,15 @@ REPRODUCTION = Reproduction(
     trainings=TRAININGS,
     tables={"table": table},
     figures={
-        "curves": learning_curves(
+        figure: learning_curves(
             "eval/success",
-            "greedy success",
-            {name: training.label for name, training in TRAININGS.items()},
+            ylabel,
+            {name: each.label for name, each in TRAININGS.items() if each.preset == preset},
             ylim=(-0.02, 1.02),
+        )
+        for figure, ylabel, preset in (
+            ("curves", "greedy success", "box-world"),
+            ("paper", "greedy success on the current level", "paper"),
         )
     },
     curves=("eval/success",),

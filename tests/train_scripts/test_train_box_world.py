@@ -137,6 +137,15 @@ def test_number_out_of_range_is_named(tmp_path, changes, message):
         make_task(toy_config(tmp_path, **changes))
 
 
+def test_generalization_tests_the_whole_task_also_after_small_areas(tmp_path, capsys):
+    from train_scripts.train_box_world import generalization
+
+    numbers = {"boxes": 2, "distractors": 1, "max_steps": 1, "evaluation_episodes": 1}
+    # Regression: three boxes do not fit into an area of 5 x 5, and the kind was skipped.
+    results = generalization(Still(), toy_config(tmp_path, stages=((1, 0, 5),), **numbers))
+    assert list(results) == RESULTS and "skipped" not in capsys.readouterr().out
+
+
 def test_stages_come_before_the_whole_task(tmp_path):
     from train_scripts.train_box_world import make_task, max_entities
 
