@@ -68,7 +68,7 @@ REPRODUCTION = Reproduction(
         )
         for figure, ylabel, preset in (
             ("curves", "greedy success", "box-world"),
-            ("paper", "greedy success on the current level", "paper"),
+            ("paper", "greedy success on the current stage", "paper"),
         )
     },
     curves=("eval/success",),
