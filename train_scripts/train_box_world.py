@@ -119,12 +119,14 @@ def make_task(config: Config, **changes: Any) -> rrl_tf.envs.Task:
     Raises:
         InvalidInput: if a number is out of range.
     """
-    positive_int("boxes", config.boxes)
-    natural("distractors", config.distractors)
     arguments: dict[str, Any] = {
         # Levels of all lengths from the start, because one lock requires no comparison of colours.
         "levels": [
-            (tuple(range(1, boxes + 1)), tuple(range(distractors + 1)), area)
+            (
+                tuple(range(1, positive_int("boxes", boxes) + 1)),
+                tuple(range(natural("distractors", distractors) + 1)),
+                area,
+            )
             for boxes, distractors, area in (
                 *config.stages,
                 (config.boxes, config.distractors, None),

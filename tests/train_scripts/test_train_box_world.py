@@ -126,6 +126,8 @@ def test_page_has_the_parameter_counts():
     [
         ({"boxes": 0}, "boxes.*positive.*0"),
         ({"distractors": -1}, "distractors.*at least 0.*-1"),
+        ({"stages": ((0, 0, 8),)}, "boxes.*positive.*0"),
+        ({"stages": ((1, -1, 8),)}, "distractors.*at least 0.*-1"),
         ({"stages": ((1, 0, 9),)}, "`area` must be from 1 to 8; received 9"),
     ],
 )
