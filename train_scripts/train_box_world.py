@@ -144,8 +144,12 @@ def make_network(config: Config, task: rrl_tf.envs.Task, **overrides: Any) -> ke
     sizes = config.network_sizes(config.network != "convolutional")
     if config.network == "convolutional":
         # As many parameters as `fast` in the rooms of the presets.
-        make, units = rrl_tf.models.grid_q_network, 152 if config.size < 12 else 91
-        return make(task.num_actions, (32, 32, 32, 8), (units,), dtype=config.dtype)
+        return rrl_tf.models.grid_q_network(
+            task.num_actions,
+            (32, 32, 32, 8),
+            (152 if config.size < 12 else 91,),
+            dtype=config.dtype,
+        )
     arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
     if config.network == "fast":
         arguments |= {

@@ -8,6 +8,7 @@ from benchmarks.reproduction import (
     last_step,
     learning_curves,
     percent,
+    read_log,
     spread,
 )
 from rrl_tf.agents.evaluation import NOISE
@@ -32,8 +33,18 @@ TRAININGS = {
 
 
 def measure(run):
-    """Return the number of parameters of a run's network."""
-    return {"parameters": json.loads((run / "config.json").read_text())["parameters"]}
+    """Return the number of parameters, and the log entries that passed a stage."""
+    return {
+        "parameters": json.loads((run / "config.json").read_text())["parameters"],
+        "passed": [
+            {
+                name: row[name]
+                for name in ("step", "eval/success", "zero_shot/success", "zero_shot/last_success")
+            }
+            for row in read_log(run)
+            if "zero_shot/success" in row
+        ],
+    }
 
 
 def table(results):
@@ -55,10 +66,24 @@ def table(results):
     return rows
 
 
+def stages(results):
+    """Return one row per stage that seed 0 passed in rooms of 12 x 12."""
+    return [
+        {
+            "stage": i,
+            "passed after": f"{row['step']:,.0f} steps",
+            "success on the stage": f"{row['eval/success']:.1%}".replace("%", " %"),
+            "on the next stage": f"{row['zero_shot/success']:.1%}".replace("%", " %"),
+            "on the whole task": f"{row['zero_shot/last_success']:.1%}".replace("%", " %"),
+        }
+        for i, row in enumerate(results.evaluations["paper-seed0"]["passed"], start=1)
+    ]
+
+
 REPRODUCTION = Reproduction(
     page="box_world",
     trainings=TRAININGS,
-    tables={"table": table},
+    tables={"table": table, "stages": stages},
     figures={
         figure: learning_curves(
             "eval/success",
